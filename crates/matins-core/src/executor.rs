@@ -1,0 +1,75 @@
+//! The port through which work is done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::duration::Timeout;
+use crate::lifecycle::{Outcome, Trace};
+use crate::task::Claimed;
+
+/// Why a run is asked to end before it has finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// Its time limit has passed.
+    Timeout,
+    /// Somebody cancelled the task.
+    Cancel,
+    /// The claim is lost or about to be: nothing this run does counts any more.
+    LeaseLost,
+    /// Our own process is going away.
+    Shutdown,
+}
+
+/// What the engine tells a run while it runs.
+#[async_trait]
+pub trait Supervision: Send + Sync {
+    /// Resolves when the run should end. An executor that enforces the limits itself (the
+    /// process runner) still obeys it.
+    async fn stopped(&self) -> StopReason;
+
+    /// The instant, on `CLOCK_BOOTTIME` in nanoseconds, by which the work must have ended unless
+    /// the lease is renewed before. `None`: no lease governs this run.
+    fn lease_deadline(&self) -> Option<u64>;
+
+    /// Resolves with the next deadline after `seen`.
+    async fn lease_renewed(&self, seen: Option<u64>) -> Option<u64>;
+
+    /// Offers freshly written output to whoever follows. Never blocks, may drop.
+    fn output(&self, chunk: &[u8]);
+}
+
+/// One run: the claimed task and the rules for it.
+pub struct Run {
+    pub claimed: Claimed,
+    pub timeout: Timeout,
+    /// Between asking a run to end and ending it.
+    pub grace: Duration,
+    pub supervision: Arc<dyn Supervision>,
+}
+
+/// How a run ended and what it left behind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    pub outcome: Outcome,
+    pub trace: Trace,
+}
+
+impl From<Outcome> for Finished {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, trace: Trace::default() }
+    }
+}
+
+/// Does the work of a type. Implementations hold no state that a restart would lose.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    async fn run(&self, run: Run) -> Finished;
+
+    /// Whether dropping the future ends the work at once. If not, the engine waits for the
+    /// executor's own ladder (grace + sweep) before it gives the slot back.
+    fn ends_when_dropped(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,521 @@
+//! The port to a store. One conformance suite holds every implementation to the same behaviour.
+//!
+//! Verbs are batch-shaped and take `now`: a store decides nothing beyond atomicity and order.
+//! Every call is one transaction unless it says otherwise: it happens as a whole or not at all,
+//! and when it has answered, it is durable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::dead_letter::{DeadLetterFilter, DeadLetterGroup};
+use crate::json::Json;
+use crate::lifecycle::Settlement;
+use crate::operation::Operation;
+use crate::page::{Page, PageRequest};
+use crate::rate::Rate;
+use crate::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
+use crate::task::{Attempt, Claim, Claimed, Name, NewTask, State, Task, TaskId, WorkerId};
+use crate::why::Surroundings;
+
+/// Why a store could not do it.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// Cannot be reached, or is locked by somebody else for too long. Nothing was written, or,
+    /// for a write whose answer was lost, it is unknown whether it was.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// No room. Nothing was written; what was accepted before is safe.
+    #[error("the store is full: {0}")]
+    Full(String),
+    /// A cursor or filter that this store never gave out.
+    #[error("{field}: {message}")]
+    Invalid { field: &'static str, message: String },
+    /// The file or database is damaged, of another version, or not ours.
+    #[error("the store cannot be used: {0}")]
+    Broken(String),
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Full(_))
+    }
+}
+
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// What a store says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreInfo {
+    /// `sqlite`, `postgres`, `memory`: for people and metrics.
+    pub kind: &'static str,
+    pub store_id: Uuid,
+    pub schema_version: u32,
+    /// Where it is, without secrets.
+    pub location: String,
+}
+
+/// Answer to one enqueue.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Enqueued {
+    Created,
+    /// The key, or the client's own id, is taken: the task that has it. Built from the ledger
+    /// when the task's row has been pruned.
+    Existing(Box<Task>),
+    /// A pending holder of the key got the new payload and times (`on_duplicate: replace`).
+    Replaced(Box<Task>),
+    /// `on_duplicate` forbids it: the holder.
+    Rejected(Box<Task>),
+}
+
+/// Which types a worker runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Types {
+    Any,
+    Only(Arc<std::collections::BTreeSet<Name>>),
+}
+
+impl Types {
+    pub fn contains(&self, kind: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(kinds) => kinds.contains(kind),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    pub worker: WorkerId,
+    /// `None`: any pool (remote workers).
+    pub pool: Option<Name>,
+    pub types: Types,
+    pub max: usize,
+    /// Random, fresh per call.
+    pub token: u64,
+    /// A lease of these claims' own (remote workers); `None`: the worker's lease covers them.
+    pub lease_until: Option<Timestamp>,
+    pub now: Timestamp,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct ClaimBatch {
+    pub claimed: Vec<Claimed>,
+    /// When this call is worth repeating without a wake-up: the next due task, the next opening
+    /// of a rate limit. `None`: only a wake-up will bring something.
+    pub next_at: Option<Timestamp>,
+}
+
+/// Answer to one settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// Written; the state the task is in now.
+    Done(State),
+    /// The claim no longer stands. Nothing was changed.
+    Fenced,
+}
+
+/// Answer to a renewal of claims with leases of their own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Extended {
+    /// Claims that no longer stand.
+    pub lost: Vec<TaskId>,
+    /// Claims that stand, but whose tasks should end.
+    pub cancel: Vec<TaskId>,
+}
+
+/// A worker's entry in the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worker {
+    pub id: WorkerId,
+    pub node_id: Name,
+    pub started_at: Timestamp,
+    pub seen_at: Timestamp,
+    /// Until when its claims stand (its own; claims of remote workers carry their own leases).
+    pub lease_until: Timestamp,
+    /// It has recorded that it is shutting down: what dies under it now was interrupted.
+    pub draining: bool,
+    pub remote: bool,
+    /// Slots per pool.
+    pub pools: Vec<(Name, u32)>,
+    pub types: Types,
+}
+
+/// A running task whose lease has lapsed, to be settled as lost or interrupted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lapsed {
+    pub claimed: Claimed,
+    pub worker: WorkerId,
+    pub draining: bool,
+}
+
+/// Who acts, for the audit log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Act {
+    pub who: String,
+    pub reason: Option<String>,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cancelled {
+    /// It was pending and is cancelled now.
+    Done(Box<Task>),
+    /// It is running; its worker has been told to end it.
+    Requested(Box<Task>),
+    /// It had ended before.
+    AlreadyEnded(Box<Task>),
+    NotFound,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Retried {
+    /// A dead letter is pending again, in a fresh round.
+    Replayed(Box<Task>),
+    /// A waiting task is due now.
+    DueNow(Box<Task>),
+    /// A dead letter whose key is live or completed elsewhere stays failed: the holder.
+    Deduplicated(Box<Task>),
+    /// Running, completed or cancelled.
+    WrongState(Box<Task>),
+    NotFound,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Dismissed {
+    Done(Box<Task>),
+    WrongState(Box<Task>),
+    NotFound,
+}
+
+/// Which tasks are meant. Every field that is set must match.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TaskFilter {
+    /// Empty: any.
+    pub states: Vec<State>,
+    pub kind: Option<String>,
+    pub pool: Option<String>,
+    pub tag: Option<String>,
+    pub schedule: Option<String>,
+    pub execution_key: Option<String>,
+    /// Prefix of id, key, type or tag.
+    pub q: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    NewestFirst,
+    OldestFirst,
+}
+
+/// Limits of a type that hold over all nodes. Written by the node whose file defines the type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TypeLimit {
+    pub kind: Name,
+    pub rate_limit: Option<Rate>,
+    pub concurrency: Option<u32>,
+    /// JSON pointer into the payload that yields the `concurrency_key`.
+    pub concurrency_key: Option<String>,
+    pub per_key: u32,
+}
+
+/// What people set on a pool; outlives restarts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PoolSetting {
+    pub paused: bool,
+    pub note: Option<String>,
+    /// Overrides `max_workers` on every node.
+    pub size: Option<u32>,
+}
+
+/// Switches of a whole store.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Settings {
+    /// Nothing is claimed and nothing fires.
+    pub frozen: Option<Frozen>,
+    pub pools: BTreeMap<Name, PoolSetting>,
+    pub limits: BTreeMap<Name, TypeLimit>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frozen {
+    pub by: String,
+    pub at: Timestamp,
+    pub reason: String,
+}
+
+/// One change of [`Settings`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum SettingChange {
+    Freeze(Frozen),
+    Thaw,
+    Pool { name: Name, setting: PoolSetting },
+    /// Replaces the limits of these types; types not named keep theirs.
+    Limits(Vec<TypeLimit>),
+}
+
+/// How long ended things are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    pub completed: Duration,
+    pub cancelled: Duration,
+    /// From the dismissal on; an undismissed dead letter stays.
+    pub failed: Duration,
+    /// `None`: for ever.
+    pub ledger: Option<Duration>,
+    pub occurrences: Duration,
+    pub audit: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(86_400);
+        Self {
+            completed: DAY * 7,
+            cancelled: DAY * 7,
+            failed: DAY * 30,
+            ledger: Some(DAY * 400),
+            occurrences: DAY * 400,
+            audit: DAY * 400,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pruned {
+    pub tasks: u64,
+    pub ledger: u64,
+    pub occurrences: u64,
+    pub audit: u64,
+    /// There is more than one call may take.
+    pub more: bool,
+}
+
+/// Figures of a whole store, kept as counters, never by scanning history.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Stats {
+    /// Per pool and state.
+    pub tasks: BTreeMap<(Name, State), u64>,
+    /// Due and not parked, per pool.
+    pub ready: BTreeMap<Name, u64>,
+    /// When the foremost ready task of a pool became due.
+    pub oldest_ready: BTreeMap<Name, Timestamp>,
+    pub dead_letters: u64,
+    /// Active schedules whose `next_due` lies more than a minute back.
+    pub schedules_overdue: u64,
+}
+
+/// What the ledger knows of a key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LedgerEntry {
+    pub kind: Name,
+    pub execution_key: Arc<str>,
+    pub task_id: TaskId,
+    pub state: State,
+    pub result: Option<Json>,
+    /// When it reached that state.
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AuditEntry {
+    pub time: Timestamp,
+    pub who: String,
+    pub action: String,
+    pub target: String,
+    pub reason: Option<String>,
+}
+
+/// A token that opens a front door. The secret itself is never stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    pub name: String,
+    pub role: String,
+    /// Types that a worker or enqueue-only token is limited to; empty: any.
+    pub types: Vec<String>,
+    /// SHA-256 of the secret, hexadecimal.
+    pub hash: String,
+    pub created_at: Timestamp,
+    pub created_by: String,
+}
+
+/// How a schedule write is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// No schedule of that name.
+    Absent,
+    /// The stored `rev`.
+    Rev(u64),
+}
+
+/// Tasks: accepted, handed out, ended.
+#[async_trait]
+pub trait Queue: Send + Sync {
+    /// Stores all of `tasks` in one commit; the answers are in their order.
+    async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>>;
+
+    /// Hands out due tasks in order: promotes what has become due, passes over what is paused,
+    /// frozen, limited, parked or of another type at a cost that does not grow with it. Expired
+    /// tasks are cancelled, and tasks whose key has completed are completed, on the way.
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch>;
+
+    /// Ends attempts. Each item is fenced by itself.
+    async fn settle(&self, items: Vec<Settlement>) -> Result<Vec<Settled>>;
+
+    async fn register(&self, worker: Worker) -> Result<()>;
+
+    /// Renews a worker's lease and slots. `false`: its entry is gone or its lease had lapsed and
+    /// was judged; its claims no longer stand.
+    async fn beat(&self, worker: &Worker) -> Result<bool>;
+
+    /// Takes a worker's entry away; claims that it still has lapse at once.
+    async fn retire(&self, worker: &WorkerId, now: Timestamp) -> Result<()>;
+
+    async fn workers(&self) -> Result<Vec<Worker>>;
+
+    /// Renews claims with leases of their own; answers the ids whose claims no longer stand and
+    /// those that should be cancelled.
+    async fn extend(&self, claims: &[Claim], lease_until: Timestamp) -> Result<Extended>;
+
+    /// Running tasks of this worker that somebody wants to end.
+    async fn cancel_requests(&self, worker: &WorkerId) -> Result<Vec<TaskId>>;
+
+    /// Running tasks whose lease ended before `now`, oldest first. Changes nothing: each is then
+    /// settled with the claim that was read here, so one that ended meanwhile stays ended.
+    async fn lapsed(&self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>>;
+
+    /// Cancels pending tasks whose `expires_at` has passed.
+    async fn expire(&self, now: Timestamp, limit: usize) -> Result<u64>;
+
+    async fn cancel(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Cancelled>>;
+
+    /// A waiting task becomes due now; a dead letter starts a new round, with `payload` instead
+    /// of its own if given, with its history kept.
+    async fn retry(&self, ids: &[TaskId], payload: Option<Json>, act: &Act) -> Result<Vec<Retried>>;
+
+    async fn dismiss(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Dismissed>>;
+}
+
+/// Schedules and their occurrences.
+#[async_trait]
+pub trait Timetables: Send + Sync {
+    /// Writes schedules; the answer says which writes found what they expected.
+    async fn put_schedules(&self, writes: Vec<(Expect, ScheduleState)>) -> Result<Vec<bool>>;
+
+    /// Removes a schedule; its history stays, its held tasks are cancelled.
+    async fn remove_schedule(&self, name: &str, act: &Act) -> Result<bool>;
+
+    async fn schedule(&self, name: &str) -> Result<Option<DueSchedule>>;
+
+    /// By name.
+    async fn schedules(&self, page: &PageRequest) -> Result<Page<DueSchedule>>;
+
+    /// Active schedules with `next_due <= now`, earliest first, and when the next one after
+    /// those is due.
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<(Vec<DueSchedule>, Option<Timestamp>)>;
+
+    /// Applies plans, each by itself: occurrences, tasks and cursor together, or `false` when
+    /// the schedule has changed since it was read.
+    async fn fire(&self, plans: Vec<FirePlan>, now: Timestamp) -> Result<Vec<bool>>;
+
+    /// Newest first.
+    async fn occurrences(
+        &self,
+        schedule: Option<&str>,
+        page: &PageRequest,
+    ) -> Result<Page<Occurrence>>;
+
+    /// Fired occurrences of a schedule, of any kind, with nominal time in `[from, to)`, and the
+    /// state of their tasks (`None` when pruned).
+    async fn fired_between(
+        &self,
+        schedule_uid: Uuid,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<(Occurrence, Option<State>)>>;
+
+    async fn live(&self, schedule_uid: Uuid) -> Result<Live>;
+}
+
+/// What people look at and keep.
+#[async_trait]
+pub trait Records: Send + Sync {
+    async fn tasks(&self, filter: &TaskFilter, page: &PageRequest) -> Result<Page<Task>>;
+
+    async fn task(&self, id: TaskId) -> Result<Option<Task>>;
+
+    /// By number; the running one last, with `outcome: None`.
+    async fn attempts(&self, id: TaskId) -> Result<Vec<Attempt>>;
+
+    async fn surroundings(&self, task: &Task, now: Timestamp) -> Result<Surroundings>;
+
+    async fn dead_letters(
+        &self,
+        filter: &DeadLetterFilter,
+        order: Order,
+        page: &PageRequest,
+    ) -> Result<Page<Task>>;
+
+    /// Largest group first.
+    async fn dead_letter_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>>;
+
+    async fn settings(&self) -> Result<Settings>;
+
+    /// The audit entry, if any, is written with the change.
+    async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()>;
+
+    async fn stats(&self, now: Timestamp) -> Result<Stats>;
+
+    async fn ledger(&self, kind: &str, key: &str) -> Result<Option<LedgerEntry>>;
+
+    /// Frees a completed key. `false`: there is none, or its task is live.
+    async fn forget_key(&self, kind: &str, key: &str, act: &Act) -> Result<bool>;
+
+    /// Newest first.
+    async fn audit(&self, page: &PageRequest) -> Result<Page<AuditEntry>>;
+
+    async fn record(&self, entry: AuditEntry) -> Result<()>;
+
+    async fn put_operation(&self, operation: &Operation) -> Result<()>;
+
+    async fn operation(&self, id: Uuid) -> Result<Option<Operation>>;
+
+    async fn running_operations(&self) -> Result<Vec<Operation>>;
+
+    async fn tokens(&self) -> Result<Vec<Token>>;
+
+    /// Adds a token or replaces the one of that name.
+    async fn put_token(&self, token: &Token) -> Result<()>;
+
+    async fn revoke_token(&self, name: &str) -> Result<bool>;
+
+    /// A word kept for the runtime itself: content hash of the applied file, last clock reading.
+    async fn note(&self, key: &str) -> Result<Option<String>>;
+
+    async fn put_note(&self, key: &str, value: &str) -> Result<()>;
+}
+
+/// A store: everything above, and its own upkeep.
+#[async_trait]
+pub trait Store: Queue + Timetables + Records {
+    fn info(&self) -> StoreInfo;
+
+    /// A trivial round trip on a path of its own, so that it answers while the store works.
+    async fn ping(&self) -> Result<()>;
+
+    /// Resolves when somebody outside this process may have changed the store, at the latest
+    /// with the next real change after the call. A hint: polling is the truth.
+    async fn changed(&self);
+
+    /// Deletes a bounded number of things whose time is over.
+    async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned>;
+
+    /// Writes out what is pending and lets go of files and connections.
+    async fn close(&self) -> Result<()>;
+}
