@@ -10,7 +10,6 @@
 
 mod calendar;
 mod days;
-mod describe;
 mod error;
 mod field;
 mod label;
@@ -22,12 +21,11 @@ mod zone;
 
 use std::fmt;
 
-pub use describe::describe;
 pub use error::{CronError, CronErrorKind};
 pub use field::Field;
 pub use label::{Label, LabelError, LabelRange};
 pub use preview::{Note, PreviewFire, preview};
-pub use recurrence::{Dst, Fire, Fires, FoldRule, GapRule, Lost, Recurrence, Tally};
+pub use recurrence::{Dst, Fire, Fires, Fold, Gap, Lost, Recurrence, Tally};
 pub use zone::{Zone, ZoneError, tz_release};
 
 use calendar::Calendar;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use crate::cron::{Dst, Fold, Gap};
 use crate::Json;
 use crate::duration::{Span, Timeout};
 use crate::task::{Name, NewTask, TaskId, UnknownWord};
@@ -189,32 +190,6 @@ pub enum OnResume {
     Skip,
     Latest,
     All,
-}
-
-/// Wall-clock labels that daylight saving skips or repeats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Dst {
-    pub gap: Gap,
-    pub fold: Fold,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Gap {
-    /// At the first instant after the gap.
-    #[default]
-    Run,
-    Skip,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Fold {
-    #[default]
-    First,
-    Second,
-    Both,
 }
 
 /// A time in which nothing fires, judged on the occurrence's nominal time. Both ends are either
