@@ -18,6 +18,7 @@ pub mod memory;
 pub mod operation;
 pub mod page;
 pub mod rate;
+pub mod request;
 pub mod retry;
 pub mod schedule;
 pub mod store;

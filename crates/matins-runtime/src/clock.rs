@@ -1,0 +1,77 @@
+//! The clocks of a node. Everything that asks for the time asks here, so that a simulation can
+//! step it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub trait Clock: Send + Sync {
+    /// Wall-clock time, to the microsecond.
+    fn now(&self) -> Timestamp;
+
+    /// `CLOCK_BOOTTIME` in nanoseconds: only grows, and counts suspension too.
+    fn boot_ns(&self) -> u64;
+}
+
+/// The clocks of the host.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostClock;
+
+impl Clock for HostClock {
+    fn now(&self) -> Timestamp {
+        to_micros(Timestamp::now())
+    }
+
+    fn boot_ns(&self) -> u64 {
+        #[cfg(target_os = "linux")]
+        let id = rustix::time::ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        let id = rustix::time::ClockId::Monotonic;
+        let time = rustix::time::clock_gettime(id);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+}
+
+/// A clock that follows tokio's, which a test pauses, and that can be stepped like a wall clock.
+#[derive(Debug, Clone)]
+pub struct SimulatedClock {
+    start: tokio::time::Instant,
+    wall_at_start: Timestamp,
+    step_us: Arc<AtomicI64>,
+}
+
+impl SimulatedClock {
+    pub fn starting_at(wall: Timestamp) -> Self {
+        Self {
+            start: tokio::time::Instant::now(),
+            wall_at_start: wall,
+            step_us: Arc::default(),
+        }
+    }
+
+    /// Steps the wall clock; the monotonic one is left alone.
+    pub fn step(&self, micros: i64) {
+        self.step_us.fetch_add(micros, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SimulatedClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = self.start.elapsed().as_micros() as i64;
+        let micros = self.wall_at_start.as_microsecond()
+            + elapsed
+            + self.step_us.load(Ordering::SeqCst);
+        Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
+    }
+
+    fn boot_ns(&self) -> u64 {
+        Duration::from_secs(1_000).saturating_add(self.start.elapsed()).as_nanos() as u64
+    }
+}
+
+/// Stores keep microseconds; a finer instant would not come back equal.
+pub fn to_micros(at: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at)
+}

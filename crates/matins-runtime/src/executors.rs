@@ -1,0 +1,130 @@
+//! Executors: how the work of a type is done, and what its file entry may say.
+
+pub mod command;
+pub mod http;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A value from the file; a secret one came by reference (`env:`, `file:`) and is masked in
+/// output, errors and logs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Setting {
+    pub value: String,
+    pub secret: bool,
+}
+
+impl Setting {
+    pub fn plain(value: impl Into<String>) -> Self {
+        Self { value: value.into(), secret: false }
+    }
+
+    pub fn secret(value: impl Into<String>) -> Self {
+        Self { value: value.into(), secret: true }
+    }
+}
+
+impl std::fmt::Debug for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.secret { f.write_str("***") } else { self.value.fmt(f) }
+    }
+}
+
+/// What is executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandLine {
+    Argv(Vec<String>),
+    /// For `sh -c`.
+    Shell(String),
+}
+
+/// What becomes of a command's standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ResultMode {
+    /// The last non-empty line if it is valid JSON, else `null`.
+    #[default]
+    LastJsonLine,
+    Stdout,
+    None,
+}
+
+/// `tasks: {x: {executor: command, …}}`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommandConfig {
+    pub line: CommandLine,
+    pub env: BTreeMap<String, Setting>,
+    /// Already absolute: the file's folder when not given.
+    pub cwd: PathBuf,
+    pub user: Option<String>,
+    pub nice: Option<i32>,
+    pub memory_max: Option<u64>,
+    /// Cores, e.g. 1.5.
+    pub cpu_max: Option<f64>,
+    pub result: ResultMode,
+    pub permanent_exit_codes: Vec<i32>,
+    /// Runs after a timed-out tree is gone, with a limit of its own.
+    pub on_timeout: Option<(CommandLine, Duration)>,
+}
+
+/// Exit codes that no retry helps: configuration error, not executable, not found.
+pub const PERMANENT_EXIT_CODES: [i32; 3] = [78, 126, 127];
+
+impl CommandConfig {
+    pub fn new(line: CommandLine, cwd: PathBuf) -> Self {
+        Self {
+            line,
+            env: BTreeMap::new(),
+            cwd,
+            user: None,
+            nice: None,
+            memory_max: None,
+            cpu_max: None,
+            result: ResultMode::default(),
+            permanent_exit_codes: PERMANENT_EXIT_CODES.to_vec(),
+            on_timeout: None,
+        }
+    }
+}
+
+/// `tasks: {x: {executor: http, …}}`. The task's payload is the body unless `body` is given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpConfig {
+    pub url: Setting,
+    pub method: String,
+    pub headers: BTreeMap<String, Setting>,
+    pub body: Option<Setting>,
+    pub connect_timeout: Duration,
+    /// Most redirects followed; each target is judged anew.
+    pub redirects: u32,
+}
+
+impl HttpConfig {
+    pub fn new(url: Setting) -> Self {
+        Self {
+            url,
+            method: "POST".to_owned(),
+            headers: BTreeMap::new(),
+            body: None,
+            connect_timeout: Duration::from_secs(10),
+            redirects: 0,
+        }
+    }
+}
+
+/// An address range such as `10.0.0.0/8`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cidr {
+    pub addr: IpAddr,
+    pub prefix: u8,
+}
+
+/// Where URLs that come out of payloads may lead beyond public addresses. Link-local and
+/// metadata addresses stay closed to every URL, whatever this says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AddressPolicy {
+    pub allow: Vec<Cidr>,
+    /// Redirects that a payload's URL may follow.
+    pub redirects: u32,
+}
