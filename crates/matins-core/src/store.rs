@@ -2,7 +2,29 @@
 //!
 //! Verbs are batch-shaped and take `now`: a store decides nothing beyond atomicity and order.
 //! Every call is one transaction unless it says otherwise: it happens as a whole or not at all,
-//! and when it has answered, it is durable.
+//! and when it has answered, it is durable. Times are kept to the microsecond.
+//!
+//! [`MemoryStore`](crate::memory::MemoryStore) is the executable form of what is said here.
+//!
+//! # Words used below
+//!
+//! - *Key*: `execution_key`, unique per type among live and completed tasks. A task that fails
+//!   or is cancelled lets go of its key.
+//! - *In line*: pending, not held, `run_at <= now`. The line of a pool is ordered by
+//!   [`order_key`](crate::task::order_key), then by order of acceptance (which never changes,
+//!   through retries and replays).
+//! - *Parked*: in line, but its `concurrency_key` has no slot left for it: running tasks of the
+//!   same type and key, and those of them that stand before it in line, use up `per_key` (1 when
+//!   the type has no limit entry). When a task of a key with no free slot stops running, the
+//!   tasks of that key that are pending then take their place in line anew: none of them stands
+//!   before `order_key(that instant, priority)`. So keys take turns.
+//! - A claim *stands* while the task runs under the same fence and token, whatever its lease.
+//! - An *act* of a person is recorded in the audit log with the task's id or the name it was
+//!   about as target; one that found nothing to do (`AlreadyEnded`, `WrongState`,
+//!   `Deduplicated`, `NotFound`, `false`) is not.
+//! - *Overlap*: whenever a schedule has held tasks and no active one (pending and not held, or
+//!   running), the held one that was accepted first is released: not held any more, and not
+//!   due before the instant of its release.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +130,8 @@ pub struct ClaimRequest {
 pub struct ClaimBatch {
     pub claimed: Vec<Claimed>,
     /// When this call is worth repeating without a wake-up: the next due task, the next opening
-    /// of a rate limit. `None`: only a wake-up will bring something.
+    /// of a rate limit. `None`: only a wake-up will bring something. May be earlier than that,
+    /// never later; says nothing when the batch is full.
     pub next_at: Option<Timestamp>,
 }
 
@@ -319,8 +342,24 @@ pub struct LedgerEntry {
     pub task_id: TaskId,
     pub state: State,
     pub result: Option<Json>,
-    /// When it reached that state.
+    /// When it completed; while it is live: when it was accepted (pending) or started (running).
     pub at: Timestamp,
+}
+
+impl LedgerEntry {
+    /// What an enqueue is answered when the row of the key's task has been pruned: everything
+    /// that the ledger does not know is empty.
+    pub fn task(&self) -> Task {
+        let new = NewTask::new(self.task_id, self.kind.clone(), Json::null(), self.at);
+        Task {
+            state: self.state,
+            execution_key: Some(self.execution_key.clone()),
+            finished_at: Some(self.at),
+            result: self.result.clone(),
+            deduplicated: true,
+            ..Task::from_new(&new, self.at)
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -357,58 +396,83 @@ pub enum Expect {
 /// Tasks: accepted, handed out, ended.
 #[async_trait]
 pub trait Queue: Send + Sync {
-    /// Stores all of `tasks` in one commit; the answers are in their order.
+    /// Stores all of `tasks` in one commit; the answers are in their order. Each task meets those
+    /// before it in the batch as if they had been stored already.
+    ///
+    /// An id that is stored already answers `Existing`; else a key is decided by
+    /// [`idempotency::decide`](crate::idempotency::decide). `Replaced` gives the holder the new
+    /// payload, `concurrency_key`, `run_at` and `expires_at`; everything else of it stays.
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>>;
 
     /// Hands out due tasks in order: promotes what has become due, passes over what is paused,
     /// frozen, limited, parked or of another type at a cost that does not grow with it. Expired
-    /// tasks are cancelled, and tasks whose key has completed are completed, on the way.
+    /// tasks are cancelled, and tasks whose key has completed are completed, on the way: exactly
+    /// those that would have been handed out otherwise, and they use up no limit.
+    ///
+    /// As if, until there are `max`, the foremost task that may run were taken: of a pool that is
+    /// not paused, of one of the types, with room under its type's `concurrency` and rate, not
+    /// parked, and not in quarantine while another task in quarantine runs. A worker whose entry
+    /// is missing, retired or lapsed gets nothing unless it brings a `lease_until`.
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch>;
 
-    /// Ends attempts. Each item is fenced by itself.
+    /// Ends attempts. Each item is fenced by itself. The task's `error` becomes that of the
+    /// attempt, also when it is `None`.
     async fn settle(&self, items: Vec<Settlement>) -> Result<Vec<Settled>>;
 
+    /// Adds a worker's entry or replaces it.
     async fn register(&self, worker: Worker) -> Result<()>;
 
-    /// Renews a worker's lease and slots. `false`: its entry is gone or its lease had lapsed and
-    /// was judged; its claims no longer stand.
+    /// Renews a worker's lease, slots and `draining`. `false`: its entry is gone (whoever judges
+    /// a lapsed worker retires it first); its claims are judged or about to be.
     async fn beat(&self, worker: &Worker) -> Result<bool>;
 
-    /// Takes a worker's entry away; claims that it still has lapse at once.
+    /// Takes a worker's entry away; claims that it still has lapse at once, those with leases of
+    /// their own too, and are still known as `draining` if it was.
     async fn retire(&self, worker: &WorkerId, now: Timestamp) -> Result<()>;
 
+    /// By id.
     async fn workers(&self) -> Result<Vec<Worker>>;
 
     /// Renews claims with leases of their own; answers the ids whose claims no longer stand and
-    /// those that should be cancelled.
+    /// those that should be cancelled, in the order of `claims`.
     async fn extend(&self, claims: &[Claim], lease_until: Timestamp) -> Result<Extended>;
 
-    /// Running tasks of this worker that somebody wants to end.
+    /// Running tasks of this worker that somebody wants to end, in the order they were claimed.
     async fn cancel_requests(&self, worker: &WorkerId) -> Result<Vec<TaskId>>;
 
-    /// Running tasks whose lease ended before `now`, oldest first. Changes nothing: each is then
-    /// settled with the claim that was read here, so one that ended meanwhile stays ended.
+    /// Running tasks whose lease ended before `now` (it stands at `lease_until` itself), in the
+    /// order they were claimed. Changes nothing: each is then settled with the claim that was
+    /// read here, so one that ended meanwhile stays ended.
     async fn lapsed(&self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>>;
 
-    /// Cancels pending tasks whose `expires_at` has passed.
+    /// Cancels pending tasks with `expires_at <= now`, held ones too, with the reason `expired`.
     async fn expire(&self, now: Timestamp, limit: usize) -> Result<u64>;
 
+    /// Cancels what is pending (`cancel_reason` is `cancelled`) and asks what is running to end;
+    /// the first request's time stays. Audited as `task.cancel`.
     async fn cancel(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Cancelled>>;
 
-    /// A waiting task becomes due now; a dead letter starts a new round, with `payload` instead
-    /// of its own if given, with its history kept.
+    /// A waiting task becomes due now (one that is due keeps its place, one that is held stays
+    /// held); audited as `task.retry`. A failed task, dismissed or not, starts a new round due
+    /// now, if its key is free, which it takes again: counters of retries, losses and
+    /// interruptions at 0, `replays` + 1, error, dismissal and an `expires_at` that has passed
+    /// dropped, attempts kept and numbered on; audited as `dead_letter.replay`. Either gets
+    /// `payload` instead of its own if that is given.
     async fn retry(&self, ids: &[TaskId], payload: Option<Json>, act: &Act) -> Result<Vec<Retried>>;
 
+    /// Puts dead letters aside. Audited as `dead_letter.dismiss`.
     async fn dismiss(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Dismissed>>;
 }
 
 /// Schedules and their occurrences.
 #[async_trait]
 pub trait Timetables: Send + Sync {
-    /// Writes schedules; the answer says which writes found what they expected.
+    /// Writes schedules as they are given, by name, each by itself and in order; the answer says
+    /// which writes found what they expected.
     async fn put_schedules(&self, writes: Vec<(Expect, ScheduleState)>) -> Result<Vec<bool>>;
 
-    /// Removes a schedule; its history stays, its held tasks are cancelled.
+    /// Removes a schedule; its history stays, its held tasks are cancelled with the reason
+    /// `schedule_removed`. Audited as `schedule.remove`.
     async fn remove_schedule(&self, name: &str, act: &Act) -> Result<bool>;
 
     async fn schedule(&self, name: &str) -> Result<Option<DueSchedule>>;
@@ -416,23 +480,29 @@ pub trait Timetables: Send + Sync {
     /// By name.
     async fn schedules(&self, page: &PageRequest) -> Result<Page<DueSchedule>>;
 
-    /// Active schedules with `next_due <= now`, earliest first, and when the next one after
-    /// those is due.
+    /// Active schedules with `next_due <= now`, earliest first (equals by name), and when the
+    /// next one after those is due. A freeze changes nothing here: what it means for an
+    /// occurrence is decided by whoever fires.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<(Vec<DueSchedule>, Option<Timestamp>)>;
 
     /// Applies plans, each by itself: occurrences, tasks and cursor together, or `false` when
-    /// the schedule has changed since it was read.
+    /// the schedule has changed since it was read (another `uid`, another `rev`, or it is gone),
+    /// or when it already has a `scheduled` occurrence of one of the plan's `scheduled` labels.
+    ///
+    /// First `cancel_previous`: running tasks of the schedule are asked to end, pending ones are
+    /// cancelled with the reason `overlap`. Then the starts, decided as by `enqueue`; each one's
+    /// occurrence names the task that has the key, be it the new one or the holder.
     async fn fire(&self, plans: Vec<FirePlan>, now: Timestamp) -> Result<Vec<bool>>;
 
-    /// Newest first.
+    /// The last recorded first.
     async fn occurrences(
         &self,
         schedule: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<Occurrence>>;
 
-    /// Fired occurrences of a schedule, of any kind, with nominal time in `[from, to)`, and the
-    /// state of their tasks (`None` when pruned).
+    /// Fired occurrences of a schedule, of any kind, with nominal time in `[from, to)`, by that
+    /// time, and the state of their tasks (`None` when pruned).
     async fn fired_between(
         &self,
         schedule_uid: Uuid,
@@ -446,6 +516,7 @@ pub trait Timetables: Send + Sync {
 /// What people look at and keep.
 #[async_trait]
 pub trait Records: Send + Sync {
+    /// The last accepted first.
     async fn tasks(&self, filter: &TaskFilter, page: &PageRequest) -> Result<Page<Task>>;
 
     async fn task(&self, id: TaskId) -> Result<Option<Task>>;
@@ -455,6 +526,7 @@ pub trait Records: Send + Sync {
 
     async fn surroundings(&self, task: &Task, now: Timestamp) -> Result<Surroundings>;
 
+    /// By the time they failed, equals by order of acceptance.
     async fn dead_letters(
         &self,
         filter: &DeadLetterFilter,
@@ -462,7 +534,7 @@ pub trait Records: Send + Sync {
         page: &PageRequest,
     ) -> Result<Page<Task>>;
 
-    /// Largest group first.
+    /// Largest group first, equals by fingerprint.
     async fn dead_letter_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>>;
 
     async fn settings(&self) -> Result<Settings>;
@@ -472,12 +544,14 @@ pub trait Records: Send + Sync {
 
     async fn stats(&self, now: Timestamp) -> Result<Stats>;
 
+    /// The task that has a key, live or completed; `None` when it is free.
     async fn ledger(&self, kind: &str, key: &str) -> Result<Option<LedgerEntry>>;
 
-    /// Frees a completed key. `false`: there is none, or its task is live.
+    /// Frees a completed key. `false`: there is none, or its task is live. Audited as
+    /// `ledger.forget` with the target `TYPE/KEY`.
     async fn forget_key(&self, kind: &str, key: &str, act: &Act) -> Result<bool>;
 
-    /// Newest first.
+    /// The last recorded first.
     async fn audit(&self, page: &PageRequest) -> Result<Page<AuditEntry>>;
 
     async fn record(&self, entry: AuditEntry) -> Result<()>;
@@ -486,8 +560,10 @@ pub trait Records: Send + Sync {
 
     async fn operation(&self, id: Uuid) -> Result<Option<Operation>>;
 
+    /// Oldest first.
     async fn running_operations(&self) -> Result<Vec<Operation>>;
 
+    /// By name.
     async fn tokens(&self) -> Result<Vec<Token>>;
 
     /// Adds a token or replaces the one of that name.
@@ -513,7 +589,9 @@ pub trait Store: Queue + Timetables + Records {
     /// with the next real change after the call. A hint: polling is the truth.
     async fn changed(&self);
 
-    /// Deletes a bounded number of things whose time is over.
+    /// Deletes things whose time is over, at most `limit` of each kind. An occurrence is as old
+    /// as its `fired_at`, or its nominal time when it did not fire. The ledger answers for a
+    /// completed key after the task's row has gone, and no longer once its own entry has gone.
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned>;
 
     /// Writes out what is pending and lets go of files and connections.
