@@ -183,7 +183,7 @@ impl Store for MemoryStore {
 
     /// Nobody outside this process can change it.
     async fn changed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned> {

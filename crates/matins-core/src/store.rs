@@ -118,6 +118,8 @@ pub struct ClaimRequest {
     /// `None`: any pool (remote workers).
     pub pool: Option<Name>,
     pub types: Types,
+    /// Only these tasks, if they are due and nothing else forbids them; `None`: any.
+    pub ids: Option<Vec<TaskId>>,
     pub max: usize,
     /// Random, fresh per call.
     pub token: u64,
@@ -410,8 +412,9 @@ pub trait Queue: Send + Sync {
     /// those that would have been handed out otherwise, and they use up no limit.
     ///
     /// As if, until there are `max`, the foremost task that may run were taken: of a pool that is
-    /// not paused, of one of the types, with room under its type's `concurrency` and rate, not
-    /// parked, and not in quarantine while another task in quarantine runs. A worker whose entry
+    /// not paused, of one of the types, with room under its type's `concurrency` and rate, with
+    /// fewer than `per_key` running tasks of its type and `concurrency_key`, and not in
+    /// quarantine while another task in quarantine runs. A worker whose entry
     /// is missing, retired or lapsed gets nothing unless it brings a `lease_until`.
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch>;
 

@@ -69,6 +69,7 @@ impl Model {
                 && !task.held
                 && request.pool.as_ref().is_none_or(|pool| *pool == task.pool)
                 && request.types.contains(&task.kind)
+                && request.ids.as_ref().is_none_or(|ids| ids.contains(&task.id))
                 && !self.settings.pools.get(&task.pool).is_some_and(|setting| setting.paused)
         })
     }
