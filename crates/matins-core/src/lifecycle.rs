@@ -50,7 +50,9 @@ pub enum Outcome {
 /// An explicit wish for the time of the next try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAfter {
+    /// Somebody else's `Retry-After`, as seconds or as a date: held to [`RETRY_AFTER_MAX`].
     In(Duration),
+    /// The task's own word: taken as it is.
     At(Timestamp),
 }
 
@@ -142,7 +144,7 @@ pub fn settle(
         }
         Outcome::Interrupted => {
             s.outcome = AttemptOutcome::Interrupted;
-            s.interruptions += 1;
+            s.interruptions = s.interruptions.saturating_add(1);
             if s.interruptions > policy.max_interruptions {
                 let text = format!("interrupted by {} shutdowns of its worker", s.interruptions);
                 lose(&mut s, task, TaskError::new(ErrorClass::WorkerLost, text), policy, now, dice);
@@ -152,11 +154,11 @@ pub fn settle(
         }
         Outcome::Snoozed { at } => {
             s.outcome = AttemptOutcome::Snoozed;
-            s.next = Next::Again { run_at: at };
+            s.next = Next::Again { run_at: at.max(now) };
         }
         Outcome::Released { at } => {
             s.outcome = AttemptOutcome::Released;
-            s.next = Next::Again { run_at: at };
+            s.next = Next::Again { run_at: at.max(now) };
         }
     }
     s
@@ -194,7 +196,7 @@ fn lose(
     now: Timestamp,
     dice: f64,
 ) {
-    s.losses += 1;
+    s.losses = s.losses.saturating_add(1);
     if s.losses >= policy.max_losses {
         let text = format!("worker died {} times: {}", s.losses, error.message);
         s.error = Some(TaskError::new(ErrorClass::WorkerLost, text));
@@ -210,8 +212,8 @@ fn lose(
     s.next = Next::Again { run_at: later(now, wait) };
 }
 
-/// `now + wait`, held inside the range of a timestamp.
+/// `now + wait` in the grain of a store, held inside the range of a timestamp.
 pub fn later(now: Timestamp, wait: Duration) -> Timestamp {
-    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-    now.saturating_add(wait).unwrap_or(Timestamp::MAX)
+    let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
+    now.saturating_add(SignedDuration::from_micros(micros)).unwrap_or(Timestamp::MAX)
 }
