@@ -260,6 +260,13 @@ pub struct ScheduleState {
     pub cursor: Timestamp,
     /// Latest time this schedule was ever looked at; a clock behind it has stepped back.
     pub high_water: Timestamp,
+    /// The last label decided. A wall-clock schedule decides nothing at or before that reading of
+    /// its clock again, even when its zone or the zone table has changed since.
+    #[serde(default)]
+    pub last_label: Option<String>,
+    /// Failures in a row at the last resume: a person has looked at those.
+    #[serde(default)]
+    pub failures_forgiven: u32,
     /// Number of backward clock steps; part of labels decided anew.
     pub epoch: u32,
     /// When to look at it next; `None` when there is nothing to wait for.
