@@ -1,0 +1,156 @@
+//! Starting the command: who it is, where, with what environment and within which limits.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+#[cfg(target_os = "linux")]
+use super::super::cgroup::Cgroup;
+use super::super::mask::SECRET_BYTES_MIN;
+use super::super::spec::{CommandSpec, Program, RUN_MARK};
+use super::super::user;
+
+pub(super) struct Started {
+    pub(super) child: Child,
+    #[cfg(target_os = "linux")]
+    pub(super) group: Option<Cgroup>,
+}
+
+/// Starts the command or says why not. Limits that cannot be honoured become warnings.
+pub(super) fn start(spec: &CommandSpec, warnings: &mut Vec<String>) -> Result<Started, String> {
+    let mut command = command(spec)?;
+    #[cfg(target_os = "linux")]
+    let (group, started) = {
+        let group = limited_group(spec, warnings);
+        let started = match &group {
+            Some(group) => group.around(|| command.spawn()),
+            None => command.spawn(),
+        };
+        (group, started)
+    };
+    #[cfg(not(target_os = "linux"))]
+    let started = command.spawn();
+    let child = match started {
+        Ok(child) => child,
+        Err(error) => {
+            #[cfg(target_os = "linux")]
+            if let Some(group) = group {
+                let _ = group.remove();
+            }
+            let program = command.get_program();
+            return Err(format!("cannot run {}: {error}", program.display()));
+        }
+    };
+    #[cfg(target_os = "linux")]
+    let has_group = group.is_some();
+    #[cfg(not(target_os = "linux"))]
+    let has_group = false;
+    limit(spec, &child, has_group, warnings);
+    Ok(Started {
+        child,
+        #[cfg(target_os = "linux")]
+        group,
+    })
+}
+
+fn command(spec: &CommandSpec) -> Result<Command, String> {
+    let mut command = match &spec.program {
+        Program::Argv(argv) => {
+            let (program, arguments) = argv.split_first().ok_or("argv: expected a program")?;
+            let mut command = Command::new(program);
+            command.args(arguments);
+            command
+        }
+        Program::Shell(text) => {
+            let mut command = Command::new("/bin/sh");
+            command.args([OsStr::new("-c"), text]);
+            command
+        }
+    };
+    command.env_clear().envs(spec.inherited.iter().map(|(name, value)| (name, value)));
+    if let Some(wanted) = &spec.user {
+        let user = user::find(wanted).map_err(|message| format!("user: {message}"))?;
+        command.uid(user.uid).gid(user.gid);
+        command.env("USER", &user.name).env("LOGNAME", &user.name);
+        command.env("HOME", &user.home).env("SHELL", &user.shell);
+    }
+    command.envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.env(RUN_MARK, spec.run.to_string());
+    if let Some(cwd) = &spec.cwd {
+        // `spawn` reports a missing directory as if the program were missing.
+        match std::fs::metadata(cwd) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return Err(format!("cwd: {} is not a directory", cwd.display())),
+            Err(error) => return Err(format!("cwd: {}: {error}", cwd.display())),
+        }
+        command.current_dir(cwd);
+    }
+    // A group of its own, so that a task that signals its group does not hit the runner.
+    command.process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// The control group that holds the limits, when both can be set in it.
+#[cfg(target_os = "linux")]
+fn limited_group(spec: &CommandSpec, warnings: &mut Vec<String>) -> Option<Cgroup> {
+    if spec.memory_max.is_none() && spec.cpu_max.is_none() {
+        return None;
+    }
+    let group = Cgroup::create(&spec.run).ok();
+    let set = |limit: &dyn Fn(&Cgroup) -> std::io::Result<()>| {
+        group.as_ref().is_some_and(|group| limit(group).is_ok())
+    };
+    if let Some(bytes) = spec.memory_max
+        && !set(&|group| group.set_memory_max(bytes))
+    {
+        warnings.push(
+            "memory_max: no memory control group can be made here; \
+             limited per process by RLIMIT_DATA instead of for the whole tree"
+                .to_owned(),
+        );
+    }
+    if let Some(cpus) = spec.cpu_max
+        && !set(&|group| group.set_cpu_max(cpus))
+    {
+        warnings.push("cpu_max: no cpu control group can be made here; not limited".to_owned());
+    }
+    group
+}
+
+/// What is set from outside on the process just started.
+fn limit(spec: &CommandSpec, child: &Child, has_group: bool, warnings: &mut Vec<String>) {
+    use rustix::process::{Pid, setpriority_pgrp};
+
+    let pid = Pid::from_raw(child.id() as i32);
+    if let Some(nice) = spec.nice
+        && let Err(error) = setpriority_pgrp(pid, nice)
+    {
+        warnings.push(format!("nice: {nice} was refused: {}", std::io::Error::from(error)));
+    }
+    #[cfg(target_os = "linux")]
+    if let Some(bytes) = spec.memory_max
+        && warnings.iter().any(|warning| warning.starts_with("memory_max"))
+    {
+        use rustix::process::{Resource, Rlimit, prlimit};
+        let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        if let Err(error) = prlimit(pid, Resource::Data, limit) {
+            let error = std::io::Error::from(error);
+            warnings.push(format!("memory_max: RLIMIT_DATA was refused as well: {error}"));
+        }
+    }
+    if cfg!(not(target_os = "linux")) && !has_group {
+        for (name, set) in
+            [("memory_max", spec.memory_max.is_some()), ("cpu_max", spec.cpu_max.is_some())]
+        {
+            if set {
+                warnings.push(format!("{name}: not available on this system; not limited"));
+            }
+        }
+    }
+    if spec.secrets.iter().any(|secret| !secret.is_empty() && secret.len() < SECRET_BYTES_MIN) {
+        warnings.push(format!(
+            "secrets shorter than {SECRET_BYTES_MIN} bytes are not masked in output"
+        ));
+    }
+}
