@@ -38,6 +38,9 @@ pub trait Supervision: Send + Sync {
 
     /// Offers freshly written output to whoever follows. Never blocks, may drop.
     fn output(&self, chunk: &[u8]);
+
+    /// The run ignores its end and cannot be ended from within the process.
+    fn stuck(&self) {}
 }
 
 /// One run: the claimed task and the rules for it.

@@ -43,6 +43,9 @@ pub enum Outcome {
     Interrupted,
     /// Wants to run later without using a retry.
     Snoozed { at: Timestamp },
+    /// The run recorded its own completion in a transaction of its own. If that was committed,
+    /// this settlement is fenced; if it was not, the work is not done.
+    SettledByRun,
     /// Given back: never started, or handed back by a remote worker.
     Released { at: Timestamp },
 }
@@ -151,6 +154,11 @@ pub fn settle(
             } else {
                 s.next = Next::Again { run_at: now };
             }
+        }
+        Outcome::SettledByRun => {
+            let text = "the transaction that was to complete the task was not committed";
+            s.error = Some(TaskError::new(ErrorClass::Error, text));
+            retry_or_fail(&mut s, task, policy, None, now, dice);
         }
         Outcome::Snoozed { at } => {
             s.outcome = AttemptOutcome::Snoozed;

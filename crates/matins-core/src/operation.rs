@@ -30,8 +30,9 @@ pub enum OperationKind {
         canary_id: Option<TaskId>,
         /// Most replays per minute.
         per_minute: Option<u32>,
-        /// Position in the list, so that a restart goes on where it stopped.
-        last_done: Option<TaskId>,
+        /// Position in `ids`, or cursor in the list that `filter` selects, so that a restart
+        /// goes on where it stopped.
+        done: Option<String>,
     },
     Backfill {
         schedule: String,

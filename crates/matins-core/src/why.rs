@@ -24,7 +24,8 @@ pub struct Surroundings {
     /// A quarantined task is running, and this one waits for that slot.
     pub quarantine_busy: bool,
     pub cancel_requested: bool,
-    pub stuck_since: Option<Timestamp>,
+    /// The run ignores its end.
+    pub stuck: bool,
     pub worker: Option<Name>,
 }
 
@@ -73,7 +74,7 @@ fn ended(task: &Task, detail: String, hint: Option<String>) -> Why {
 
 fn why_running(task: &Task, around: &Surroundings) -> Why {
     let worker = around.worker.as_deref().unwrap_or("a worker");
-    let (reason, detail) = if around.stuck_since.is_some() {
+    let (reason, detail) = if around.stuck {
         (Some("stuck"), format!("attempt {} ignores its end on {worker}", task.attempt))
     } else if around.cancel_requested {
         (None, format!("attempt {} is being cancelled on {worker}", task.attempt))

@@ -20,6 +20,7 @@ pub struct LiveOutput(Arc<Mutex<HashMap<TaskId, Stream>>>);
 struct Stream {
     attempt: u32,
     backlog: Vec<u8>,
+    stuck: bool,
     sender: broadcast::Sender<Bytes>,
 }
 
@@ -37,7 +38,7 @@ impl LiveOutput {
 
     pub(crate) fn open(&self, id: TaskId, attempt: u32) {
         let sender = broadcast::Sender::new(CHUNKS);
-        self.streams().insert(id, Stream { attempt, backlog: Vec::new(), sender });
+        self.streams().insert(id, Stream { attempt, backlog: Vec::new(), stuck: false, sender });
     }
 
     pub(crate) fn write(&self, id: TaskId, chunk: &[u8]) {
@@ -48,6 +49,17 @@ impl LiveOutput {
         if stream.sender.receiver_count() > 0 {
             let _ = stream.sender.send(Bytes::copy_from_slice(chunk));
         }
+    }
+
+    pub(crate) fn set_stuck(&self, id: TaskId) {
+        if let Some(stream) = self.streams().get_mut(&id) {
+            stream.stuck = true;
+        }
+    }
+
+    /// Whether the run on this node ignores its end.
+    pub fn is_stuck(&self, id: TaskId) -> bool {
+        self.streams().get(&id).is_some_and(|stream| stream.stuck)
     }
 
     /// Followers see the end when the sender is dropped.

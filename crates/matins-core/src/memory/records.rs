@@ -119,7 +119,7 @@ impl Model {
             key_parked: in_line && !is_ready,
             quarantine_busy: running.quarantined > 0,
             cancel_requested: task.cancel_requested_at.is_some(),
-            stuck_since: None,
+            stuck: false,
             worker: held_by.map(|holder| holder.worker.0.clone()),
         }
     }

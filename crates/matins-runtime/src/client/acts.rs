@@ -176,7 +176,7 @@ impl Client {
                 canary: request.canary,
                 canary_id: None,
                 per_minute: request.per_minute,
-                last_done: None,
+                done: None,
             },
             state: OperationState::Running,
             by: who.to_owned(),

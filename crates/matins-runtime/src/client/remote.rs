@@ -123,6 +123,7 @@ impl Client {
                 worker: WorkerId(request.worker.as_str().into()),
                 pool,
                 types: types.clone(),
+                ids: None,
                 max,
                 token: rand::random(),
                 lease_until: Some(lease_until),

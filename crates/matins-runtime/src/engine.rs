@@ -1,0 +1,347 @@
+//! The engine of a node: loops around a store.
+//!
+//! ```text
+//!  wake-up ─▶ producer (one per pool) ─ claim ─▶ attempt (one per slot) ─▶ completer ─ settle
+//!                                                   ▲ stop, lease             │
+//!                cancels ── lease keeper ───────────┘                        events, metrics
+//!  scheduler ─ due ─ decide ─ fire        reaper ─ lapsed ─ settle       upkeep ─ expire, prune
+//! ```
+//!
+//! Shutdown, in this order: record `draining` (what dies from here on was interrupted, not
+//! lost), stop firing and claiming, let attempts end, end those that do not, write what they
+//! left, give the worker's entry back, close the store.
+
+mod attempt;
+mod completer;
+mod health;
+mod lease;
+mod operations;
+mod producer;
+mod reaper;
+mod scheduler;
+mod slots;
+mod upkeep;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use matins_core::executor::{Executor, StopReason};
+use matins_core::store::{Settings, StoreError};
+use matins_core::task::{Name, TaskId, WorkerId};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::client::Client;
+use crate::progress::Progress;
+use crate::rules::Rules;
+
+pub use health::{Health, Status};
+
+use attempt::Control;
+use completer::Done;
+use slots::Slots;
+
+/// What a node is asked to be.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    pub node_id: String,
+    pub lease: Duration,
+    pub heartbeat: Duration,
+    /// A loop that has not turned for this long, while the store answers, has stalled.
+    pub stall_after: Duration,
+    /// Longest time between two looks at the store without a wake-up.
+    pub poll: Duration,
+    pub drain_timeout: Duration,
+    pub roles: Roles,
+    /// Start without running or firing anything, until thawed.
+    pub paused: bool,
+    /// Run only this task, then nothing more: the one-task worker of `matins run`.
+    pub only: Option<TaskId>,
+    /// Zones and schedules of this node's file are applied by whoever starts the engine.
+    pub incarnation: Uuid,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    pub scheduler: bool,
+    pub worker: bool,
+}
+
+impl Roles {
+    pub const ALL: Self = Self { scheduler: true, worker: true };
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            node_id: "local".to_owned(),
+            lease: matins_core::lease::LEASE,
+            heartbeat: Duration::from_secs(30),
+            stall_after: Duration::from_secs(45),
+            poll: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(30),
+            roles: Roles::ALL,
+            paused: false,
+            only: None,
+            incarnation: Uuid::new_v4(),
+        }
+    }
+}
+
+/// Executors by type. A type without one is never claimed.
+pub type Executors = BTreeMap<Name, Arc<dyn Executor>>;
+
+/// A running engine. Dropping it does not stop it; [`Engine::shutdown`] does.
+#[derive(Clone)]
+pub struct Engine {
+    core: Arc<Core>,
+}
+
+/// What the loops share.
+pub(crate) struct Core {
+    pub(crate) config: EngineConfig,
+    pub(crate) client: Client,
+    executors: Mutex<Arc<Executors>>,
+    pub(crate) progress: Progress,
+    settings: watch::Sender<Arc<Settings>>,
+    slots: Mutex<BTreeMap<Name, Arc<Slots>>>,
+    running: Mutex<HashMap<TaskId, Arc<Control>>>,
+    worker: Mutex<WorkerId>,
+    /// `CLOCK_BOOTTIME` nanoseconds until which this worker's claims stand.
+    lease_until: watch::Sender<u64>,
+    draining: AtomicBool,
+    /// No more claims and fires.
+    quiet: CancellationToken,
+    /// Loops end.
+    stop: CancellationToken,
+    loops: TaskTracker,
+    attempts: TaskTracker,
+    done: tokio::sync::mpsc::Sender<Done>,
+    heartbeat_ns: std::sync::atomic::AtomicU64,
+}
+
+/// Finished attempts that may wait to be written before attempts have to wait.
+const DONE_QUEUE: usize = 4_096;
+
+impl Engine {
+    /// Registers this incarnation, takes over what a dead predecessor of the same node left,
+    /// and starts the loops on the current tokio runtime.
+    pub async fn start(
+        client: Client,
+        config: EngineConfig,
+        executors: Executors,
+    ) -> Result<Self, StoreError> {
+        let (done, finished) = tokio::sync::mpsc::channel(DONE_QUEUE);
+        let clock = client.inner.clock.clone();
+        let settings = client.inner.store.settings().await?;
+        let worker = WorkerId::local(&config.node_id, std::process::id(), config.incarnation);
+        let core = Arc::new(Core {
+            progress: Progress::new(clock.clone()),
+            settings: watch::Sender::new(Arc::new(settings)),
+            slots: Mutex::default(),
+            running: Mutex::default(),
+            worker: Mutex::new(worker),
+            lease_until: watch::Sender::new(0),
+            draining: AtomicBool::new(false),
+            quiet: CancellationToken::new(),
+            stop: CancellationToken::new(),
+            loops: TaskTracker::new(),
+            attempts: TaskTracker::new(),
+            executors: Mutex::new(Arc::new(executors)),
+            done,
+            heartbeat_ns: std::sync::atomic::AtomicU64::new(clock.boot_ns()),
+            client,
+            config,
+        });
+        core.write_limits().await?;
+        lease::take_over(&core).await?;
+        lease::register(&core).await?;
+        reaper::sweep(&core).await?;
+        core.sync_slots();
+        let engine = Self { core };
+        engine.spawn_loops(finished);
+        Ok(engine)
+    }
+
+    fn spawn_loops(&self, finished: tokio::sync::mpsc::Receiver<Done>) {
+        let core = &self.core;
+        core.loops.spawn(completer::run(core.clone(), finished));
+        core.loops.spawn(lease::keep(core.clone()));
+        core.loops.spawn(lease::enforce(core.clone()));
+        core.loops.spawn(lease::watch_cancels(core.clone()));
+        core.loops.spawn(health::watch_store(core.clone()));
+        core.loops.spawn(health::heartbeat(core.clone()));
+        core.loops.spawn(upkeep::watch_changes(core.clone()));
+        if core.config.roles.worker {
+            core.loops.spawn(reaper::run(core.clone()));
+            producer::start_missing(core);
+        }
+        if core.config.roles.scheduler {
+            core.loops.spawn(scheduler::run(core.clone()));
+            core.loops.spawn(operations::run(core.clone()));
+            core.loops.spawn(upkeep::run(core.clone()));
+        }
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.core.client
+    }
+
+    pub fn config(&self) -> &EngineConfig {
+        &self.core.config
+    }
+
+    pub fn health(&self) -> Health {
+        health::health(&self.core)
+    }
+
+    pub fn worker(&self) -> WorkerId {
+        self.core.worker()
+    }
+
+    /// Busy and total slots of each pool of this node.
+    pub fn pools(&self) -> BTreeMap<Name, (u32, u32)> {
+        let slots = self.core.slots();
+        slots.iter().map(|(name, slots)| (name.clone(), (slots.busy(), slots.size()))).collect()
+    }
+
+    /// New rules and executors from the file; running attempts keep what they began with.
+    pub async fn reload(&self, rules: Rules, executors: Executors) -> Result<(), StoreError> {
+        self.core.client.replace_rules(rules);
+        *self.core.executors.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(executors);
+        self.core.write_limits().await?;
+        self.core.sync_slots();
+        if self.core.config.roles.worker {
+            producer::start_missing(&self.core);
+        }
+        lease::register(&self.core).await?;
+        self.core.client.inner.wake.ring_all();
+        Ok(())
+    }
+
+    /// Records that this node is going away. Whatever dies under it from now on was interrupted.
+    pub async fn begin_drain(&self) {
+        self.core.draining.store(true, Ordering::SeqCst);
+        self.core.quiet.cancel();
+        if let Err(error) = lease::renew(&self.core).await {
+            tracing::warn!(%error, "could not record that this node is draining");
+        }
+    }
+
+    /// Drains and stops. Tasks that do not end in time are ended and given back.
+    pub async fn shutdown(&self) {
+        self.begin_drain().await;
+        let core = &self.core;
+        core.attempts.close();
+        let limit = core.config.drain_timeout;
+        // The kill ladder has to fit into the limit.
+        let grace = core.client.rules().defaults.grace.unwrap_or(crate::rules::GRACE);
+        let patience = limit.saturating_sub(grace);
+        if tokio::time::timeout(patience, core.attempts.wait()).await.is_err() {
+            self.interrupt_attempts();
+            let rest = limit - patience + Duration::from_secs(5);
+            if tokio::time::timeout(rest, core.attempts.wait()).await.is_err() {
+                tracing::error!("attempts did not end within the drain limit; they are given up");
+            }
+        }
+        self.stop_loops().await;
+    }
+
+    /// Ends everything at once: the second signal.
+    pub async fn shutdown_now(&self) {
+        self.begin_drain().await;
+        self.core.attempts.close();
+        self.interrupt_attempts();
+        let _ = tokio::time::timeout(Duration::from_secs(2), self.core.attempts.wait()).await;
+        self.stop_loops().await;
+    }
+
+    fn interrupt_attempts(&self) {
+        for control in self.core.running().values() {
+            control.stop(StopReason::Shutdown);
+        }
+    }
+
+    async fn stop_loops(&self) {
+        let core = &self.core;
+        core.stop.cancel();
+        core.loops.close();
+        if tokio::time::timeout(Duration::from_secs(10), core.loops.wait()).await.is_err() {
+            tracing::error!("loops did not end; what they had not written is recovered at the next start");
+        }
+        let now = core.client.now();
+        if let Err(error) = core.client.inner.store.retire(&core.worker(), now).await {
+            tracing::warn!(%error, "could not give back this worker's entry; its lease will lapse");
+        }
+        if let Err(error) = core.client.inner.store.close().await {
+            tracing::warn!(%error, "the store did not close cleanly");
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn store(&self) -> &dyn matins_core::store::Store {
+        &*self.client.inner.store
+    }
+
+    pub(crate) fn worker(&self) -> WorkerId {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_worker(&self, worker: WorkerId) {
+        *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = worker;
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, Arc<Slots>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Arc<Control>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn executors(&self) -> Arc<Executors> {
+        self.executors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    async fn write_limits(&self) -> Result<(), StoreError> {
+        let limits = self.client.rules().type_limits();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let known = &self.settings.borrow().limits.clone();
+        if limits.iter().all(|limit| known.get(&limit.kind) == Some(limit)) {
+            return Ok(());
+        }
+        let change = matins_core::store::SettingChange::Limits(limits);
+        self.store().change_setting(change, None).await
+    }
+
+    /// Sets each pool's slots to the stored size, else the file's.
+    fn sync_slots(&self) {
+        let settings = self.settings.borrow().clone();
+        let sizes = match self.config.only {
+            Some(_) => BTreeMap::from([(crate::rules::DEFAULT_POOL.into(), 1)]),
+            None => self.client.rules().pool_sizes(),
+        };
+        let mut slots = self.slots();
+        for (pool, size) in &sizes {
+            let stored = settings.pools.get(pool).and_then(|setting| setting.size);
+            let size = stored.unwrap_or(*size);
+            slots.entry(pool.clone()).or_insert_with(|| Arc::new(Slots::new(size))).resize(size);
+        }
+        // A pool that left the file claims nothing more; its running tasks end by themselves.
+        for (pool, gone) in slots.iter().filter(|(pool, _)| !sizes.contains_key(*pool)) {
+            tracing::info!(%pool, "the pool is no longer in the file");
+            gone.resize(0);
+        }
+    }
+}

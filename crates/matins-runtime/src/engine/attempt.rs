@@ -1,0 +1,236 @@
+//! One run of a task, from the claim to the completer.
+//!
+//! Whoever wants a run to end says so through its [`Control`], once and for one reason. The
+//! executor obeys; a future that does not is dropped after the grace, if dropping ends it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use matins_core::executor::{Executor, Finished, Run, StopReason, Supervision};
+use matins_core::lifecycle::{Outcome, Trace, settle};
+use matins_core::task::{Claimed, ErrorClass, Task, TaskError, TaskId};
+use tokio::sync::watch;
+
+use super::Core;
+use super::completer::Done;
+use super::slots::Slot;
+use crate::events::What;
+use crate::live::LiveOutput;
+use crate::rules::Resolved;
+
+/// The engine's hold on a run.
+pub(crate) struct Control {
+    id: TaskId,
+    stop: watch::Sender<Option<StopReason>>,
+    lease: Option<watch::Receiver<u64>>,
+    live: LiveOutput,
+}
+
+impl Control {
+    /// The first reason stands, but for a lost lease: then nothing else matters.
+    pub(crate) fn stop(&self, reason: StopReason) {
+        self.stop.send_if_modified(|stop| {
+            let stronger = reason == StopReason::LeaseLost && *stop != Some(reason);
+            if stop.is_none() || stronger {
+                *stop = Some(reason);
+                return true;
+            }
+            false
+        });
+    }
+
+    fn reason(&self) -> Option<StopReason> {
+        *self.stop.borrow()
+    }
+
+    /// Runs on although its lease could be judged.
+    pub(crate) fn outlives_lease(&self) -> bool {
+        self.lease.is_none()
+    }
+}
+
+#[async_trait]
+impl Supervision for Control {
+    async fn stopped(&self) -> StopReason {
+        let mut stop = self.stop.subscribe();
+        match stop.wait_for(Option::is_some).await.map(|reason| *reason) {
+            Ok(Some(reason)) => reason,
+            // The sender lives as long as `self`.
+            _ => std::future::pending().await,
+        }
+    }
+
+    fn lease_deadline(&self) -> Option<u64> {
+        self.lease.as_ref().map(|lease| *lease.borrow())
+    }
+
+    async fn lease_renewed(&self, seen: Option<u64>) -> Option<u64> {
+        let Some(lease) = &self.lease else { return std::future::pending().await };
+        let mut lease = lease.clone();
+        match lease.wait_for(|until| Some(*until) != seen).await.map(|until| *until) {
+            Ok(until) => Some(until),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn output(&self, chunk: &[u8]) {
+        self.live.write(self.id, chunk);
+    }
+
+    fn stuck(&self) {
+        tracing::error!(task = %self.id, "a handler ignores its end; its slot stays taken");
+        self.live.set_stuck(self.id);
+    }
+}
+
+/// Starts a claimed task in its slot.
+pub(super) fn spawn(core: &Arc<Core>, claimed: Claimed, slot: Slot) {
+    let id = claimed.task.id;
+    let rules = core.client.rules();
+    let rule = rules.types.get(&claimed.task.kind);
+    let finish = rule.is_some_and(|rule| rule.finish_on_lease_loss);
+    let control = Arc::new(Control {
+        id,
+        stop: watch::Sender::new(None),
+        lease: (!finish).then(|| core.lease_until.subscribe()),
+        live: core.client.inner.live.clone(),
+    });
+    core.running().insert(id, control.clone());
+    let policy = rules.policy_for(&claimed.task);
+    core.attempts.spawn(run(core.clone(), claimed, policy, control, slot));
+}
+
+async fn run(
+    core: Arc<Core>,
+    claimed: Claimed,
+    policy: Resolved,
+    control: Arc<Control>,
+    slot: Slot,
+) {
+    let (id, attempt) = (claimed.task.id, claimed.task.attempt);
+    let kind = claimed.task.kind.clone();
+    let started = core.client.now();
+    core.client.inner.live.open(id, attempt);
+    core.client.inner.events.send(started, || What::Started { id, kind: kind.clone(), attempt });
+    let finished = match core.executors().get(&claimed.task.kind).cloned() {
+        Some(executor) => {
+            let run = Run {
+                claimed: claimed.clone(),
+                timeout: policy.timeout,
+                grace: policy.grace,
+                supervision: control.clone(),
+            };
+            supervise(&*executor, run, &control, &policy).await
+        }
+        // Its type left the file between claim and start.
+        None => Outcome::Released { at: core.client.now() }.into(),
+    };
+    core.running().remove(&id);
+    drop(slot);
+    let now = core.client.now();
+    let Some(finished) = finished_as(control.reason(), finished, &policy) else {
+        // The claim is lost: nothing may be written about it.
+        core.client.inner.live.close(id, attempt);
+        core.client.fenced(id);
+        return;
+    };
+    let dice = rand::random();
+    let trace = finished.trace;
+    let by_run = finished.outcome == Outcome::SettledByRun;
+    let settlement = settle(&claimed, finished.outcome, trace, &policy.retry, now, dice);
+    let length = matins_core::task::until(now, started);
+    core.client.inner.metrics.ran(&kind, settlement.outcome, length);
+    let releases = releases(&core, &claimed.task);
+    let done = Done { settlement, kind, releases, by_run };
+    if core.done.send(done).await.is_err() {
+        tracing::error!(task = %id, "the completer is gone; the attempt will be recovered");
+    }
+}
+
+/// Whether the end of this task may set another one free: a parked, held or limited one.
+fn releases(core: &Core, task: &Task) -> bool {
+    task.concurrency_key.is_some()
+        || task.origin.is_some()
+        || task.in_quarantine()
+        || core.settings.borrow().limits.contains_key(&task.kind)
+}
+
+/// Runs the executor beside its deadline; ends it by the ladder when it has to end.
+async fn supervise(
+    executor: &dyn Executor,
+    run: Run,
+    control: &Control,
+    policy: &Resolved,
+) -> Finished {
+    let droppable = executor.ends_when_dropped();
+    let work = AssertUnwindSafe(executor.run(run)).catch_unwind();
+    tokio::pin!(work);
+    let deadline = async {
+        match policy.timeout.limit() {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        finished = &mut work => return caught(finished),
+        () = deadline => control.stop(StopReason::Timeout),
+        _ = control.stopped() => {}
+    }
+    if !droppable {
+        // The executor has a ladder of its own and comes back when nothing is left.
+        return caught(work.await);
+    }
+    match tokio::time::timeout(policy.grace, &mut work).await {
+        Ok(finished) => caught(finished),
+        Err(_) => dropped(control.reason(), policy),
+    }
+}
+
+fn caught(finished: std::thread::Result<Finished>) -> Finished {
+    finished.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "panic without a message".to_owned());
+        let error = TaskError::new(ErrorClass::Panic, text);
+        Outcome::Failed { error, permanent: false, retry_after: None }.into()
+    })
+}
+
+fn dropped(reason: Option<StopReason>, policy: &Resolved) -> Finished {
+    match reason {
+        Some(StopReason::Cancel) => Outcome::Cancelled.into(),
+        Some(StopReason::Shutdown) => Outcome::Interrupted.into(),
+        _ => timed_out(policy, Trace::default()),
+    }
+}
+
+fn timed_out(policy: &Resolved, trace: Trace) -> Finished {
+    let text = format!("did not end within {}", policy.timeout);
+    let error = TaskError::new(ErrorClass::Timeout, text);
+    Finished { outcome: Outcome::TimedOut { error }, trace }
+}
+
+/// A failure of a run that was told to end is the answer to being told. `None`: write nothing.
+fn finished_as(reason: Option<StopReason>, finished: Finished, policy: &Resolved) -> Option<Finished> {
+    let Finished { outcome, trace } = finished;
+    let told = matches!(
+        outcome,
+        Outcome::Failed { .. } | Outcome::Cancelled | Outcome::TimedOut { .. } | Outcome::Interrupted
+    );
+    match reason {
+        Some(StopReason::LeaseLost) => None,
+        Some(StopReason::Cancel) if told => Some(Finished { outcome: Outcome::Cancelled, trace }),
+        Some(StopReason::Shutdown) if told => {
+            Some(Finished { outcome: Outcome::Interrupted, trace })
+        }
+        Some(StopReason::Timeout) if told => Some(match outcome {
+            Outcome::TimedOut { .. } => Finished { outcome, trace },
+            _ => timed_out(policy, trace),
+        }),
+        _ => Some(Finished { outcome, trace }),
+    }
+}

@@ -1,0 +1,117 @@
+//! Writes finished attempts in batches. A write that cannot be made waits; it is never dropped.
+
+use std::sync::Arc;
+
+use matins_core::lifecycle::{Next, Settlement};
+use matins_core::store::Settled;
+use matins_core::task::{AttemptOutcome, Name, State};
+use tokio::sync::mpsc;
+
+use super::Core;
+use super::producer::Trouble;
+use crate::events::What;
+
+/// A finished attempt on its way to the store.
+pub(crate) struct Done {
+    pub(crate) settlement: Settlement,
+    pub(crate) kind: Name,
+    /// Its end may set other tasks free.
+    pub(crate) releases: bool,
+    /// The run says that it has written its completion itself.
+    pub(crate) by_run: bool,
+}
+
+/// Most attempts of one write.
+const BATCH: usize = 1_000;
+
+pub(super) async fn run(core: Arc<Core>, mut finished: mpsc::Receiver<Done>) {
+    let beat = core.progress.watch("completer");
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        beat.turn();
+        tokio::select! {
+            biased;
+            n = finished.recv_many(&mut batch, BATCH) => {
+                if n == 0 {
+                    return;
+                }
+            }
+            () = core.stop.cancelled() => {
+                finished.close();
+                while let Ok(done) = finished.try_recv() {
+                    batch.push(done);
+                }
+                if !batch.is_empty() {
+                    write(&core, &mut batch).await;
+                }
+                return;
+            }
+            () = tokio::time::sleep(core.config.poll) => continue,
+        }
+        write(&core, &mut batch).await;
+    }
+}
+
+/// Writes until it is written. A batch is repeated as it is: what the lost answer of a first try
+/// did write is fenced in the second, and its state is read back.
+async fn write(core: &Core, batch: &mut Vec<Done>) {
+    let mut trouble = Trouble::default();
+    let mut repeated = false;
+    loop {
+        let items = batch.iter().map(|done| done.settlement.clone()).collect();
+        match core.store().settle(items).await {
+            Ok(answers) => {
+                trouble.over("completer");
+                for (done, answer) in batch.drain(..).zip(answers) {
+                    settled(core, done, answer, repeated);
+                }
+                return;
+            }
+            Err(error) if error.is_transient() => {
+                let pause = trouble.again("completer", &error);
+                tokio::time::sleep(pause).await;
+                repeated = true;
+                if core.stop.is_cancelled() {
+                    tracing::error!(
+                        tasks = batch.len(),
+                        "finished attempts could not be written before the end"
+                    );
+                    batch.clear();
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "the store refused a settlement");
+                batch.clear();
+                return;
+            }
+        }
+    }
+}
+
+fn settled(core: &Core, done: Done, answer: Settled, repeated: bool) {
+    let Done { settlement, kind, releases, by_run } = done;
+    let (id, attempt) = (settlement.claim.id, settlement.attempt);
+    core.client.inner.live.close(id, attempt);
+    match answer {
+        Settled::Done(state) => {
+            core.client.inner.metrics.settled(&kind, settlement.outcome);
+            let what = || What::Settled { id, kind, attempt, state };
+            core.client.inner.events.send(settlement.finished_at, what);
+            if releases || matches!(settlement.next, Next::Again { .. }) {
+                core.client.inner.wake.ring_pools();
+            }
+        }
+        Settled::Fenced if by_run => {
+            let outcome = AttemptOutcome::Completed;
+            core.client.inner.metrics.settled(&kind, outcome);
+            let what = || What::Settled { id, kind, attempt, state: State::Completed };
+            core.client.inner.events.send(settlement.finished_at, what);
+            core.client.inner.wake.ring_pools();
+        }
+        Settled::Fenced if repeated => {
+            tracing::debug!(task = %id, "already written by a try whose answer was lost");
+        }
+        Settled::Fenced => core.client.fenced(id),
+    }
+}

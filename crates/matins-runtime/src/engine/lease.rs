@@ -1,0 +1,167 @@
+//! The lease of this worker's incarnation: taken, renewed, and obeyed when it cannot be.
+//!
+//! The holder counts from when it sent a renewal, the store from when it received it, so the
+//! holder's end comes first. When the store says that the entry is gone, or the time is up, all
+//! attempts are ended and nothing about them is written; the worker goes on as a new
+//! incarnation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use matins_core::executor::StopReason;
+use matins_core::lease::{holder_limit, renew_every};
+use matins_core::lifecycle::later;
+use matins_core::store::{StoreError, Types, Worker};
+use matins_core::task::{Name, WorkerId};
+use uuid::Uuid;
+
+use super::Core;
+use super::producer::Trouble;
+
+/// Longest time until a cancel from another process reaches the run.
+const CANCEL_POLL: Duration = Duration::from_millis(500);
+
+/// Ends what a dead predecessor of this node left running, and takes its entries away so that
+/// its claims lapse at once. Whoever starts the engine holds the node's lock, which a live
+/// predecessor would hold.
+pub(super) async fn take_over(core: &Core) -> Result<(), StoreError> {
+    let node = core.config.node_id.as_str();
+    let own = core.worker();
+    let dead: Vec<Worker> = core
+        .store()
+        .workers()
+        .await?
+        .into_iter()
+        .filter(|worker| !worker.remote && *worker.node_id == *node && worker.id != own)
+        .collect();
+    if dead.is_empty() {
+        return Ok(());
+    }
+    let now = core.client.now();
+    for worker in dead {
+        tracing::info!(worker = %worker.id, "taking over from a predecessor that is gone");
+        core.store().retire(&worker.id, now).await?;
+    }
+    Ok(())
+}
+
+fn entry(core: &Core) -> Worker {
+    let now = core.client.now();
+    let pools = core.slots().iter().map(|(name, slots)| (name.clone(), slots.size())).collect();
+    let kinds: std::collections::BTreeSet<Name> = core.executors().keys().cloned().collect();
+    Worker {
+        id: core.worker(),
+        node_id: core.config.node_id.as_str().into(),
+        started_at: now,
+        seen_at: now,
+        lease_until: later(now, core.config.lease),
+        draining: core.is_draining(),
+        remote: false,
+        pools,
+        types: Types::Only(Arc::new(kinds)),
+    }
+}
+
+pub(super) async fn register(core: &Core) -> Result<(), StoreError> {
+    let sent = core.client.inner.clock.boot_ns();
+    core.store().register(entry(core)).await?;
+    hold_from(core, sent);
+    Ok(())
+}
+
+fn hold_from(core: &Core, sent_ns: u64) {
+    let limit = holder_limit(core.config.lease).as_nanos() as u64;
+    core.lease_until.send_replace(sent_ns + limit);
+}
+
+/// One renewal. `Ok(false)`: the entry was gone; this worker is a new incarnation now.
+pub(super) async fn renew(core: &Core) -> Result<bool, StoreError> {
+    let sent = core.client.inner.clock.boot_ns();
+    if core.store().beat(&entry(core)).await? {
+        hold_from(core, sent);
+        return Ok(true);
+    }
+    tracing::error!(worker = %core.worker(), "this worker was judged dead; its attempts are ended");
+    end_attempts(core);
+    let worker = WorkerId::local(&core.config.node_id, std::process::id(), Uuid::new_v4());
+    core.set_worker(worker);
+    register(core).await?;
+    Ok(false)
+}
+
+fn end_attempts(core: &Core) {
+    for control in core.running().values().filter(|control| !control.outlives_lease()) {
+        control.stop(StopReason::LeaseLost);
+    }
+}
+
+/// Renews every third of a lease, sooner after a failure.
+pub(super) async fn keep(core: Arc<Core>) {
+    let beat = core.progress.watch("lease");
+    let mut trouble = Trouble::default();
+    let every = renew_every(core.config.lease);
+    loop {
+        let pause = match renew(&core).await {
+            Ok(_) => {
+                trouble.over("lease");
+                beat.turn();
+                every
+            }
+            Err(error) => trouble.again("lease", &error).min(every),
+        };
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Ends all attempts when the lease has run out on this worker's own clock.
+pub(super) async fn enforce(core: Arc<Core>) {
+    let clock = core.client.inner.clock.clone();
+    let mut until = core.lease_until.subscribe();
+    loop {
+        let limit = *until.borrow_and_update();
+        let left = Duration::from_nanos(limit.saturating_sub(clock.boot_ns()));
+        if left.is_zero() {
+            if core.running().values().any(|control| !control.outlives_lease()) {
+                tracing::error!("the lease could not be renewed in time; attempts are ended");
+            }
+            end_attempts(&core);
+        }
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            changed = until.changed() => if changed.is_err() { return },
+            // Re-read the clock often: a suspended host wakes up past its deadline.
+            () = tokio::time::sleep(left.clamp(Duration::from_millis(100), Duration::from_secs(1))) => {}
+        }
+    }
+}
+
+/// Brings cancels, whoever recorded them, to the runs.
+pub(super) async fn watch_cancels(core: Arc<Core>) {
+    let mut trouble = Trouble::default();
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = core.client.inner.wake.cancels() => {}
+            () = tokio::time::sleep(CANCEL_POLL) => {}
+        }
+        if core.running().is_empty() {
+            continue;
+        }
+        match core.store().cancel_requests(&core.worker()).await {
+            Ok(ids) => {
+                trouble.over("cancels");
+                let running = core.running();
+                ids.iter().filter_map(|id| running.get(id)).for_each(|control| {
+                    control.stop(StopReason::Cancel);
+                });
+            }
+            Err(error) => {
+                let pause = trouble.again("cancels", &error);
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Fills the slots of one pool: claims what fits, starts it, waits for a reason to claim again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use matins_core::store::{ClaimBatch, ClaimRequest, StoreError, Types};
+use matins_core::task::{Name, until};
+
+use super::{Core, attempt};
+use crate::engine::slots::Slots;
+use crate::progress::Beat;
+
+/// Most tasks of one claim.
+const CLAIM_MAX: u32 = 1_000;
+
+/// Starts a producer for each pool that has none.
+pub(super) fn start_missing(core: &Arc<Core>) {
+    for (pool, slots) in &*core.slots() {
+        // A slot set that only this map holds has no producer yet.
+        if Arc::strong_count(slots) == 1 {
+            let beat = core.progress.watch(format!("claimer:{pool}"));
+            core.loops.spawn(run(core.clone(), pool.clone(), slots.clone(), beat));
+        }
+    }
+}
+
+async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
+    let bell = core.client.inner.wake.pool(&pool);
+    let mut trouble = Trouble::default();
+    while !core.quiet.is_cancelled() {
+        beat.turn();
+        core.client.inner.metrics.pool(&pool, slots.busy(), slots.size());
+        if slots.free() == 0 {
+            // A full pool is no stall: the turn counts when a slot comes free, or by the poll.
+            tokio::select! {
+                () = core.quiet.cancelled() => return,
+                () = slots.wait_free() => {}
+                () = tokio::time::sleep(core.config.poll) => {}
+            }
+            continue;
+        }
+        let max = slots.free().min(CLAIM_MAX);
+        let next_at = match claim(&core, &pool, max).await {
+            Ok(batch) => {
+                trouble.over(&pool);
+                let full = batch.claimed.len() >= max as usize;
+                start(&core, &slots, batch.claimed);
+                if full {
+                    continue;
+                }
+                batch.next_at
+            }
+            Err(error) => {
+                let pause = trouble.again(&pool, &error);
+                tokio::select! {
+                    () = core.quiet.cancelled() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                continue;
+            }
+        };
+        tokio::select! {
+            () = core.quiet.cancelled() => return,
+            () = bell.notified() => {}
+            () = sleep_until(&core, next_at, &beat) => {}
+        }
+    }
+}
+
+async fn claim(core: &Core, pool: &Name, max: u32) -> Result<ClaimBatch, StoreError> {
+    let kinds: BTreeSet<Name> = core.executors().keys().cloned().collect();
+    let request = ClaimRequest {
+        worker: core.worker(),
+        pool: core.config.only.is_none().then(|| pool.clone()),
+        types: Types::Only(Arc::new(kinds)),
+        ids: core.config.only.map(|id| vec![id]),
+        max: max as usize,
+        token: rand::random(),
+        lease_until: None,
+        now: core.client.now(),
+    };
+    if core.config.paused {
+        return Ok(ClaimBatch::default());
+    }
+    core.store().claim(request).await
+}
+
+fn start(core: &Arc<Core>, slots: &Arc<Slots>, claimed: Vec<matins_core::task::Claimed>) {
+    let now = core.client.now();
+    for one in claimed {
+        let due = one.task.run_at.max(one.task.created_at);
+        core.client.inner.metrics.picked_up(&one.task.pool, until(now, due));
+        attempt::spawn(core, one, slots.take());
+    }
+}
+
+/// Sleeps on the wall clock: never longer than a moment without reading it again, so that a
+/// suspended or stepped host does not oversleep. Ends by itself after the poll interval.
+async fn sleep_until(core: &Core, at: Option<Timestamp>, beat: &Beat) {
+    let mut left = core.config.poll;
+    while !left.is_zero() {
+        let wait = at.map_or(left, |at| until(at, core.client.now()).min(left));
+        if wait.is_zero() {
+            return;
+        }
+        let nap = wait.min(Duration::from_secs(1));
+        tokio::time::sleep(nap).await;
+        beat.turn();
+        left = left.saturating_sub(nap);
+    }
+}
+
+/// An outage is told once when it begins and once when it is over.
+#[derive(Default)]
+pub(super) struct Trouble {
+    failures: u32,
+}
+
+impl Trouble {
+    /// How long to wait before the next try.
+    pub(super) fn again(&mut self, who: &str, error: &StoreError) -> Duration {
+        if self.failures == 0 {
+            tracing::warn!(%error, "{who}: the store does not answer; trying on");
+        }
+        self.failures = self.failures.saturating_add(1);
+        let millis = 50u64 << self.failures.min(6);
+        Duration::from_millis(millis).mul_f64(0.5 + 0.5 * rand::random::<f64>())
+    }
+
+    pub(super) fn over(&mut self, who: &str) {
+        if self.failures > 0 {
+            tracing::info!(failures = self.failures, "{who}: the store answers again");
+            self.failures = 0;
+        }
+    }
+}

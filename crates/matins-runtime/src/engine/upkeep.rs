@@ -1,0 +1,89 @@
+//! What keeps a store in shape: expiry, retention, figures; and the ear for other processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Core;
+use super::producer::Trouble;
+
+const STATS_EVERY: Duration = Duration::from_secs(5);
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// Rows of one pruning step, and the breath between two, so that no writer waits long.
+const PRUNE_ROWS: usize = 2_000;
+const PRUNE_PAUSE: Duration = Duration::from_millis(50);
+const EXPIRE_ROWS: usize = 1_000;
+
+pub(super) async fn run(core: Arc<Core>) {
+    let beat = core.progress.watch("upkeep");
+    let mut trouble = Trouble::default();
+    let mut since_prune = PRUNE_EVERY;
+    loop {
+        match turn(&core, since_prune >= PRUNE_EVERY).await {
+            Ok(pruned) => {
+                trouble.over("upkeep");
+                beat.turn();
+                if pruned {
+                    since_prune = Duration::ZERO;
+                }
+            }
+            Err(error) => {
+                let pause = trouble.again("upkeep", &error);
+                tokio::time::sleep(pause).await;
+            }
+        }
+        since_prune += STATS_EVERY;
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = tokio::time::sleep(STATS_EVERY) => {}
+        }
+    }
+}
+
+async fn turn(core: &Core, prune: bool) -> Result<bool, matins_core::store::StoreError> {
+    let now = core.client.now();
+    let stats = core.store().stats(now).await?;
+    core.client.inner.metrics.stats(&stats, now);
+    while core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS {}
+    if !prune {
+        return Ok(false);
+    }
+    let retention = core.client.rules().retention;
+    while core.store().prune(&retention, core.client.now(), PRUNE_ROWS).await?.more {
+        tokio::select! {
+            () = core.quiet.cancelled() => return Ok(true),
+            () = tokio::time::sleep(PRUNE_PAUSE) => {}
+        }
+    }
+    Ok(true)
+}
+
+/// Longest time that settings changed elsewhere stay unknown without a hint.
+const SETTINGS_AGE: Duration = Duration::from_secs(10);
+
+/// Wakes the loops when another process wrote, and keeps the settings fresh.
+pub(super) async fn watch_changes(core: Arc<Core>) {
+    let mut trouble = Trouble::default();
+    loop {
+        let hinted = tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = core.store().changed() => true,
+            () = tokio::time::sleep(SETTINGS_AGE) => false,
+        };
+        if hinted {
+            core.client.inner.wake.ring_all();
+        }
+        match core.store().settings().await {
+            Ok(settings) => {
+                trouble.over("settings");
+                if **core.settings.borrow() != settings {
+                    core.settings.send_replace(Arc::new(settings));
+                    core.sync_slots();
+                }
+            }
+            Err(error) => {
+                let pause = trouble.again("settings", &error);
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}

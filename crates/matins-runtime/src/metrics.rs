@@ -1,0 +1,268 @@
+//! Counters and gauges, kept as things happen. Labels come from bounded sets only.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use matins_core::State;
+use matins_core::schedule::OccurrenceOutcome;
+use matins_core::store::Stats;
+use matins_core::task::AttemptOutcome;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// Types that get a label of their own; the rest share `other`.
+const TYPES_MAX: usize = 200;
+const OTHER: &str = "other";
+/// Longest label value.
+const LABEL_CHARS_MAX: usize = 100;
+
+type Seconds = Gauge<f64, AtomicU64>;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct TypeLabel {
+    r#type: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct TypeOutcome {
+    r#type: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PoolLabel {
+    pool: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StatePool {
+    state: &'static str,
+    pool: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct LoopLabel {
+    r#loop: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StoreLabel {
+    store: &'static str,
+}
+
+/// All metrics of a node.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Registry,
+    types: Mutex<HashSet<String>>,
+    heartbeat_age: Seconds,
+    loop_age: Family<LoopLabel, Seconds>,
+    tasks: Family<StatePool, Gauge>,
+    ready: Family<PoolLabel, Gauge>,
+    oldest_ready: Family<PoolLabel, Seconds>,
+    dead_letters: Gauge,
+    enqueued: Family<TypeLabel, Counter>,
+    deduplicated: Counter,
+    attempts: Family<TypeOutcome, Counter>,
+    losses: Counter,
+    duration: Family<TypeOutcome, Histogram>,
+    pickup: Family<PoolLabel, Histogram>,
+    occurrences: Family<OutcomeLabel, Counter>,
+    fire_lag: Histogram,
+    overdue: Gauge,
+    pool_busy: Family<PoolLabel, Gauge>,
+    pool_size: Family<PoolLabel, Gauge>,
+    store_up: Family<StoreLabel, Gauge>,
+    fenced: Counter,
+}
+
+const DURATION_BUCKETS: [f64; 13] =
+    [0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0];
+const LATENCY_BUCKETS: [f64; 13] =
+    [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0, 3_600.0];
+
+fn durations() -> Histogram {
+    Histogram::new(DURATION_BUCKETS)
+}
+
+fn latencies() -> Histogram {
+    Histogram::new(LATENCY_BUCKETS)
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut m = Inner {
+            registry: Registry::with_prefix("matins"),
+            types: Mutex::default(),
+            heartbeat_age: Seconds::default(),
+            loop_age: Family::default(),
+            tasks: Family::default(),
+            ready: Family::default(),
+            oldest_ready: Family::default(),
+            dead_letters: Gauge::default(),
+            enqueued: Family::default(),
+            deduplicated: Counter::default(),
+            attempts: Family::default(),
+            losses: Counter::default(),
+            duration: Family::new_with_constructor(durations),
+            pickup: Family::new_with_constructor(latencies),
+            occurrences: Family::default(),
+            fire_lag: latencies(),
+            overdue: Gauge::default(),
+            pool_busy: Family::default(),
+            pool_size: Family::default(),
+            store_up: Family::default(),
+            fenced: Counter::default(),
+        };
+        m.register();
+        Self(Arc::new(m))
+    }
+}
+
+impl Inner {
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        r.register("heartbeat_age_seconds", "Age of the last heartbeat", self.heartbeat_age.clone());
+        r.register("loop_age_seconds", "Age of a loop's last turn", self.loop_age.clone());
+        r.register("tasks", "Tasks in the store", self.tasks.clone());
+        r.register("ready", "Tasks that are due and wait for a slot", self.ready.clone());
+        let help = "How long the foremost ready task has been due";
+        r.register("oldest_ready_seconds", help, self.oldest_ready.clone());
+        r.register("dead_letters", "Dead letters that wait for a person", self.dead_letters.clone());
+        r.register("enqueued", "Tasks accepted", self.enqueued.clone());
+        let help = "Enqueues answered with a task that was there before";
+        r.register("deduplicated", help, self.deduplicated.clone());
+        r.register("attempts", "Attempts that have ended", self.attempts.clone());
+        r.register("losses", "Attempts lost with their worker or runner", self.losses.clone());
+        r.register("task_duration_seconds", "Length of attempts", self.duration.clone());
+        r.register("pickup_seconds", "From due to claimed", self.pickup.clone());
+        r.register("occurrences", "Decided occurrences of schedules", self.occurrences.clone());
+        r.register("fire_lag_seconds", "From nominal time to fired", self.fire_lag.clone());
+        r.register("schedules_overdue", "Schedules past due without a reason", self.overdue.clone());
+        r.register("pool_busy", "Slots in use on this node", self.pool_busy.clone());
+        r.register("pool_size", "Slots on this node", self.pool_size.clone());
+        r.register("store_up", "Whether the store answers", self.store_up.clone());
+        r.register("fenced_writes", "Writes refused for a stale claim", self.fenced.clone());
+    }
+
+    /// The label of a type: its name while there are few, else `other`.
+    fn type_label(&self, kind: &str) -> String {
+        let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        if types.contains(kind) {
+            return kind.to_owned();
+        }
+        if types.len() >= TYPES_MAX || kind.chars().count() > LABEL_CHARS_MAX {
+            return OTHER.to_owned();
+        }
+        types.insert(kind.to_owned());
+        kind.to_owned()
+    }
+}
+
+fn pool_label(pool: &str) -> PoolLabel {
+    PoolLabel { pool: pool.chars().take(LABEL_CHARS_MAX).collect() }
+}
+
+impl Metrics {
+    pub fn enqueued(&self, kind: &str) {
+        self.0.enqueued.get_or_create(&TypeLabel { r#type: self.0.type_label(kind) }).inc();
+    }
+
+    pub fn deduplicated(&self) {
+        self.0.deduplicated.inc();
+    }
+
+    pub fn settled(&self, kind: &str, outcome: AttemptOutcome) {
+        let label = TypeOutcome { r#type: self.0.type_label(kind), outcome: outcome.as_str() };
+        self.0.attempts.get_or_create(&label).inc();
+        if outcome == AttemptOutcome::Lost {
+            self.0.losses.inc();
+        }
+    }
+
+    pub fn ran(&self, kind: &str, outcome: AttemptOutcome, length: Duration) {
+        let label = TypeOutcome { r#type: self.0.type_label(kind), outcome: outcome.as_str() };
+        self.0.duration.get_or_create(&label).observe(length.as_secs_f64());
+    }
+
+    pub fn picked_up(&self, pool: &str, after: Duration) {
+        self.0.pickup.get_or_create(&pool_label(pool)).observe(after.as_secs_f64());
+    }
+
+    pub fn occurrences(&self, outcome: OccurrenceOutcome, count: u64) {
+        let label = OutcomeLabel { outcome: outcome.as_str() };
+        self.0.occurrences.get_or_create(&label).inc_by(count);
+    }
+
+    pub fn fired_late_by(&self, lag: Duration) {
+        self.0.fire_lag.observe(lag.as_secs_f64());
+    }
+
+    pub fn fenced(&self) {
+        self.0.fenced.inc();
+    }
+
+    pub fn pool(&self, pool: &str, busy: u32, size: u32) {
+        self.0.pool_busy.get_or_create(&pool_label(pool)).set(i64::from(busy));
+        self.0.pool_size.get_or_create(&pool_label(pool)).set(i64::from(size));
+    }
+
+    pub fn store_up(&self, store: &'static str, up: bool) {
+        self.0.store_up.get_or_create(&StoreLabel { store }).set(i64::from(up));
+    }
+
+    pub fn ages(&self, heartbeat: Duration, loops: impl IntoIterator<Item = (String, Duration)>) {
+        self.0.heartbeat_age.set(heartbeat.as_secs_f64());
+        for (name, age) in loops {
+            self.0.loop_age.get_or_create(&LoopLabel { r#loop: name }).set(age.as_secs_f64());
+        }
+    }
+
+    /// Store-wide figures. Pools that have become empty read zero, not their last value.
+    pub fn stats(&self, stats: &Stats, now: jiff::Timestamp) {
+        self.0.tasks.clear();
+        for ((pool, state), n) in &stats.tasks {
+            self.tasks(pool, *state).set(*n as i64);
+        }
+        self.0.ready.clear();
+        self.0.oldest_ready.clear();
+        for (pool, n) in &stats.ready {
+            self.0.ready.get_or_create(&pool_label(pool)).set(*n as i64);
+            let since = stats.oldest_ready.get(pool).copied().unwrap_or(now);
+            let age = matins_core::task::until(now, since).as_secs_f64();
+            self.0.oldest_ready.get_or_create(&pool_label(pool)).set(age);
+        }
+        self.0.dead_letters.set(stats.dead_letters as i64);
+        self.0.overdue.set(stats.schedules_overdue as i64);
+    }
+
+    fn tasks(&self, pool: &str, state: State) -> Gauge {
+        let label = StatePool { state: state.as_str(), pool: pool_label(pool).pool };
+        self.0.tasks.get_or_create_owned(&label)
+    }
+
+    /// The text that Prometheus scrapes.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        if encode(&mut text, &self.0.registry).is_err() {
+            text.clear();
+            let _ = writeln!(text, "# the metrics could not be written");
+        }
+        text
+    }
+}
