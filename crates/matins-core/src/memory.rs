@@ -60,8 +60,6 @@ struct Model {
     workers: BTreeMap<WorkerId, WorkerRow>,
     /// State of each type's rate limit.
     spent: BTreeMap<Name, Timestamp>,
-    /// When a slot of a saturated (type, `concurrency_key`) was last freed.
-    freed: BTreeMap<(Name, Arc<str>), Timestamp>,
     schedules: BTreeMap<String, ScheduleState>,
     /// Dead letters since the last completion, per schedule.
     failures_in_row: BTreeMap<Uuid, u32>,
@@ -79,6 +77,8 @@ struct Row {
     /// Order of acceptance.
     number: u64,
     task: Task,
+    /// When its saturated `concurrency_key` last had a slot freed while it was pending.
+    turn: Option<Timestamp>,
     /// Present exactly while the task runs.
     held_by: Option<Holder>,
     attempts: Vec<Attempt>,

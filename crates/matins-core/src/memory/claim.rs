@@ -79,7 +79,7 @@ impl Model {
         let mut line: Vec<_> = self
             .served(request)
             .filter(|task| task.run_at <= request.now)
-            .map(|task| (self.place(&self.rows[&task.id]), task))
+            .map(|task| (self.rows[&task.id].place(), task))
             .collect();
         line.sort_by_key(|(place, _)| *place);
         let running = self.running();

@@ -48,6 +48,14 @@ impl Row {
     pub(super) fn in_line(&self, now: Timestamp) -> bool {
         self.task.state == State::Pending && !self.task.held && self.task.run_at <= now
     }
+
+    /// Place in line: its order, but not before the last turn of its key.
+    pub(super) fn place(&self) -> (i64, u64) {
+        let task = &self.task;
+        let own = order_key(task.run_at, task.priority);
+        let turn = self.turn.map_or(own, |turn| order_key(turn, task.priority));
+        (own.max(turn), self.number)
+    }
 }
 
 impl Model {
@@ -105,7 +113,7 @@ impl Model {
     fn insert(&mut self, new: &NewTask, now: Timestamp) {
         let number = self.next_number();
         let task = Task::from_new(new, now);
-        let row = Row { number, task, held_by: None, attempts: Vec::new() };
+        let row = Row { number, task, turn: None, held_by: None, attempts: Vec::new() };
         self.rows.insert(new.id, row);
         if let Some(origin) = &new.origin {
             self.release_held(origin.schedule_uid, now);
@@ -166,18 +174,6 @@ impl Model {
             first.task.held = false;
             first.task.run_at = first.task.run_at.max(now);
         }
-    }
-
-    /// Place in line: its order, but not before the last turn of its key.
-    pub(super) fn place(&self, row: &Row) -> (i64, u64) {
-        let task = &row.task;
-        let own = order_key(task.run_at, task.priority);
-        let freed = task
-            .concurrency_key
-            .as_ref()
-            .and_then(|key| self.freed.get(&(task.kind.clone(), key.clone())));
-        let turn = freed.map_or(own, |freed| order_key(*freed, task.priority));
-        (own.max(turn), row.number)
     }
 
     pub(super) fn audit_act(&mut self, action: &str, target: String, act: &Act) {

@@ -66,8 +66,13 @@ impl Model {
         let Some(key) = &task.concurrency_key else { return };
         let key = (task.kind.clone(), key.clone());
         let runs = self.running().by_key.get(&key).copied().unwrap_or(0);
-        if runs >= self.per_key(&key.0) {
-            self.freed.insert(key, now);
+        if runs < self.per_key(&key.0) {
+            return;
+        }
+        for row in self.rows.values_mut().filter(|row| row.task.state == State::Pending) {
+            if row.task.kind == key.0 && row.task.concurrency_key.as_ref() == Some(&key.1) {
+                row.turn = Some(now);
+            }
         }
     }
 

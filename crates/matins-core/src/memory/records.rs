@@ -45,7 +45,7 @@ impl Model {
     /// Everything in line that is not parked, in order.
     fn ready(&self, now: Timestamp) -> Vec<&Row> {
         let mut rows: Vec<_> = self.rows.values().filter(|row| row.in_line(now)).collect();
-        rows.sort_by_key(|row| self.place(row));
+        rows.sort_by_key(|row| row.place());
         let mut used = self.running().by_key;
         rows.retain(|row| {
             let Some(key) = &row.task.concurrency_key else { return true };
@@ -79,9 +79,9 @@ impl Model {
 
     fn surroundings(&self, task: &Task, now: Timestamp) -> Surroundings {
         let ready = self.ready(now);
-        let place = self.rows.get(&task.id).map(|row| self.place(row));
+        let place = self.rows.get(&task.id).map(Row::place);
         let ahead = |row: &&&Row| {
-            row.task.pool == task.pool && place.is_some_and(|place| self.place(row) < place)
+            row.task.pool == task.pool && place.is_some_and(|place| row.place() < place)
         };
         let is_ready = ready.iter().any(|row| row.task.id == task.id);
         let in_line = self.rows.get(&task.id).is_some_and(|row| row.in_line(now));
