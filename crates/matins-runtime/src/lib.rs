@@ -11,6 +11,7 @@ pub mod error;
 pub mod events;
 pub mod executors;
 pub mod live;
+pub mod lock;
 pub mod metrics;
 pub mod process;
 pub mod progress;
