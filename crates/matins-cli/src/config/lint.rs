@@ -1,0 +1,202 @@
+//! What `matins check` says about a configuration that can be used: likely mistakes, and what
+//! its owner may not expect.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use matins_core::cron::{PreviewFire, Recurrence, Timetable, Zone, preview};
+use matins_core::schedule::ScheduleSpec;
+use matins_runtime::executors::{CommandConfig, CommandLine};
+use matins_runtime::rules::{AD_HOC, AD_HOC_SQL, DEFAULT_POOL, TypeExecutor};
+
+use super::Config;
+
+/// Fires looked at for clock changes: enough for a year of an hourly schedule.
+const FIRES_LOOKED_AT: usize = 9_000;
+
+/// Nominal length of the time looked ahead: each clock change of a year is in it.
+const LOOK_AHEAD: SignedDuration = SignedDuration::from_hours(24 * 366);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// Whether it is probably a mistake.
+    pub(crate) warning: bool,
+    pub(crate) path: String,
+    pub(crate) message: String,
+}
+
+impl Finding {
+    fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { warning: true, path: path.into(), message: message.into() }
+    }
+
+    fn note(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { warning: false, ..Self::warning(path, message) }
+    }
+}
+
+pub(crate) fn lint(config: &Config, now: Timestamp) -> Vec<Finding> {
+    let mut found = Vec::new();
+    pools(config, &mut found);
+    for (kind, rule) in &config.rules.types {
+        if let TypeExecutor::Command(command) = &rule.executor {
+            commands(&format!("tasks.{kind}"), command, &mut found);
+        }
+    }
+    for spec in &config.schedules {
+        schedule(config, spec, now, &mut found);
+    }
+    server(config, &mut found);
+    found.push(Finding::warning("alerts", "no alert channel: nobody will be told"));
+    found
+}
+
+fn is_known(config: &Config, kind: &str) -> bool {
+    config.rules.types.contains_key(kind) || AD_HOC.contains(&kind)
+}
+
+fn pools(config: &Config, found: &mut Vec<Finding>) {
+    let mut in_a_pool = BTreeSet::new();
+    for (name, pool) in &config.rules.pools {
+        for kind in &pool.types {
+            in_a_pool.insert(kind.clone());
+            let path = format!("task_pools.{name}.task_types");
+            if **kind == *AD_HOC_SQL {
+                let message = format!("{kind} cannot be run by this build: its tasks will wait");
+                found.push(Finding::warning(path, message));
+            } else if !is_known(config, kind) {
+                let message = format!(
+                    "{kind} is not defined under tasks: only a remote worker \
+                     or another node can run it"
+                );
+                found.push(Finding::note(path, message));
+            }
+        }
+    }
+    let homeless = config.rules.types.keys().filter(|kind| !in_a_pool.contains(*kind));
+    for kind in homeless {
+        let message = format!("is in no pool and goes to {DEFAULT_POOL}");
+        found.push(Finding::note(format!("tasks.{kind}"), message));
+    }
+}
+
+fn commands(path: &str, command: &CommandConfig, found: &mut Vec<Finding>) {
+    if !command.cwd.is_dir() {
+        let message = format!("the folder {} does not exist", command.cwd.display());
+        found.push(Finding::warning(format!("{path}.cwd"), message));
+    }
+    if let CommandLine::Argv(argv) = &command.line {
+        let program = argv.first().map(String::as_str).unwrap_or_default();
+        if program.contains('/') && !command.cwd.join(program).exists() {
+            let message = format!("{program} does not exist");
+            found.push(Finding::warning(format!("{path}.command"), message));
+        }
+    }
+}
+
+/// When a schedule of a file fires, if it was created at `now`.
+pub(crate) fn recurrence(spec: &ScheduleSpec, now: Timestamp) -> Option<Recurrence> {
+    let timetable = Timetable::parse(&spec.schedule).ok()?;
+    let zone = Zone::parse(spec.zone_name()).ok()?;
+    let anchor = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    Some(Recurrence::new(timetable, zone, spec.dst, anchor))
+}
+
+/// Its next fires, within `start` and `end`.
+pub(crate) fn next_fires(spec: &ScheduleSpec, now: Timestamp, count: usize) -> Vec<PreviewFire> {
+    let Some(recurrence) = recurrence(spec, now) else { return Vec::new() };
+    // Strictly after, so that a fire at `start` itself is among them.
+    let before =
+        |start: Timestamp| start.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(start);
+    let after = spec.start.map_or(now, |start| before(start).max(now));
+    let mut fires = preview(&recurrence, after, count);
+    fires.retain(|fire| spec.end.is_none_or(|end| fire.utc < end));
+    fires
+}
+
+fn schedule(config: &Config, spec: &ScheduleSpec, now: Timestamp, found: &mut Vec<Finding>) {
+    let path = format!("schedules.{}", spec.name);
+    if !is_known(config, &spec.kind) {
+        let message = format!(
+            "{} is not defined under tasks: only a remote worker or another \
+             node can run it",
+            spec.kind
+        );
+        found.push(Finding::warning(format!("{path}.type"), message));
+    } else if !config.rules.types.contains_key(&*spec.kind)
+        && !config.rules.allow_commands.allows(&spec.kind)
+    {
+        let message = format!("{} is closed by allow_commands: its tasks will wait", spec.kind);
+        found.push(Finding::warning(format!("{path}.type"), message));
+    }
+    let pools = config.rules.pool_sizes();
+    if let Some(pool) = spec.pool.as_deref().filter(|pool| !pools.contains_key(*pool)) {
+        let message = format!("there is no pool {pool} in this file: its tasks will wait");
+        found.push(Finding::warning(format!("{path}.pool"), message));
+    }
+    if spec.timezone.is_none() && !spec.schedule.starts_with("@every") {
+        found.push(Finding::note(format!("{path}.timezone"), "not given: UTC"));
+    }
+    if let Some(message) = both_days(&spec.schedule) {
+        found.push(Finding::warning(format!("{path}.schedule"), message));
+    }
+    if next_fires(spec, now, 1).is_empty() {
+        found.push(Finding::warning(format!("{path}.schedule"), "will never fire again"));
+    }
+    if let Some(message) = clock_change(spec, now) {
+        found.push(Finding::note(format!("{path}.schedule"), message));
+    }
+}
+
+/// Day of month and weekday both given: either one is enough, which surprises most people.
+fn both_days(expression: &str) -> Option<String> {
+    let fields: Vec<&str> = expression.split_ascii_whitespace().collect();
+    let (day, weekday) = match fields.len() {
+        5 => (fields[2], fields[4]),
+        6 | 7 => (fields[3], fields[5]),
+        _ => return None,
+    };
+    let free = |field: &str| field.starts_with(['*', '?', '+', '@']);
+    (!free(day) && !free(weekday)).then(|| {
+        format!(
+            "fires when the day of the month ({day}) or the weekday ({weekday}) matches; \
+             to require both write +{weekday}"
+        )
+    })
+}
+
+/// The first fire of the coming year that a clock change touches.
+fn clock_change(spec: &ScheduleSpec, now: Timestamp) -> Option<String> {
+    let recurrence = recurrence(spec, now)?;
+    let until = now.checked_add(LOOK_AHEAD).ok()?;
+    let fire = recurrence
+        .between(now, until)
+        .take(FIRES_LOOKED_AT)
+        .find(|fire| fire.in_gap || fire.in_fold)?;
+    let at = fire.time;
+    let zone = spec.zone_name();
+    Some(if fire.in_gap {
+        format!("in {zone} the clock skips a local time it names: fires at {at}, right after")
+    } else {
+        format!("in {zone} the clock shows a local time it names twice: fires at {at}")
+    })
+}
+
+fn server(config: &Config, found: &mut Vec<Finding>) {
+    for token in config.auth.tokens.iter().filter(|token| !token.secret.secret) {
+        let path = format!("auth.tokens.{}.token", token.name);
+        let message = "stands in the file itself: give it by reference, env:NAME or file:PATH";
+        found.push(Finding::warning(path, message));
+    }
+    if !config.listen.ip().is_loopback() {
+        let message =
+            format!("{} is reached without encryption: put a TLS proxy in front", config.listen);
+        found.push(Finding::warning("listen", message));
+    }
+    let known = config.rules.pool_sizes();
+    if known.len() > 1 && !config.rules.pools.contains_key(DEFAULT_POOL) {
+        let size = known.get(DEFAULT_POOL).copied().unwrap_or_default();
+        let message = format!("{DEFAULT_POOL} is not named and has {size} workers");
+        found.push(Finding::note("task_pools", message));
+    }
+}

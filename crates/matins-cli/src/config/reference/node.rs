@@ -1,0 +1,318 @@
+//! Keys of the node itself.
+
+use super::{Section, key};
+
+pub(crate) static TOP: Section = Section {
+    title: "Top level",
+    about: "Every key may be left out: an empty file, and no file at all, are valid.",
+    keys: &[
+        key(
+            "store",
+            "`sqlite:PATH`",
+            "`sqlite:matins.db` in `data_dir`",
+            "Where tasks and schedules are kept. May be `env:NAME` or `file:PATH`. PostgreSQL \
+             is not available in this build.",
+        )
+        .or_env(),
+        key(
+            "migrate",
+            "`auto`, `manual`",
+            "`auto`",
+            "Whether `serve` and writing commands bring the store's schema up to date by \
+             themselves. `manual` refuses to start and names the command.",
+        )
+        .or_env(),
+        key(
+            "listen",
+            "`HOST:PORT`",
+            "`127.0.0.1:6284`",
+            "Where the HTTP API listens. An address that is not loopback needs tokens under \
+             `auth`.",
+        )
+        .or_env(),
+        key("public_url", "URL", "none", "How people reach this server, for links.").or_env(),
+        key(
+            "allowed_hosts",
+            "list of host names",
+            "none",
+            "Host names, beside loopback and `public_url`, under which requests are accepted.",
+        ),
+        key(
+            "data_dir",
+            "path",
+            "`.matins`",
+            "Folder for the store, the admin token and lock files. Made with a `.gitignore` of \
+             `*`.",
+        )
+        .or_env(),
+        key(
+            "node_id",
+            "name",
+            "`<hostname>-<port>`",
+            "Name of this node. Several nodes may share a `data_dir`, each under a name of its \
+             own.",
+        )
+        .or_env(),
+        key(
+            "lease",
+            "duration, 1s to 1h",
+            "`30s`",
+            "How long a worker's word counts without renewal. Renewed every third of it.",
+        )
+        .or_env(),
+        key(
+            "heartbeat",
+            "duration, 1s to 1h",
+            "`30s`",
+            "How often this node says that all its loops turn.",
+        )
+        .or_env(),
+        key(
+            "stall_after",
+            "duration, 1s to 1h",
+            "`45s`",
+            "A loop that has not turned for this long, while the store answers, has stalled.",
+        )
+        .or_env(),
+        key(
+            "poll",
+            "duration, 10ms to 1m",
+            "`1s`",
+            "Longest time between two looks at the store without a wake-up.",
+        )
+        .or_env(),
+        key(
+            "drain_timeout",
+            "duration, up to 1h",
+            "`30s`",
+            "How long a shutdown waits for running tasks, kill ladder included.",
+        )
+        .or_env(),
+        key(
+            "display_timezone",
+            "IANA name",
+            "`UTC`",
+            "Zone in which the command line shows times. Schedules have their own.",
+        )
+        .or_env(),
+        key("log", "mapping", "see below", "Form and level of the log."),
+        key(
+            "defaults",
+            "mapping",
+            "see below",
+            "Policy of every type that does not say otherwise.",
+        ),
+        key(
+            "task_pools",
+            "mapping by name",
+            "`default` alone",
+            "Pools with workers of their own, so that one kind of task cannot block another.",
+        ),
+        key("tasks", "mapping by type", "none", "Task types of this node: what runs them and how."),
+        key(
+            "schedules",
+            "mapping by name",
+            "none",
+            "Schedules of this file. What the file no longer names is disabled, its history \
+             kept.",
+        ),
+        key(
+            "auth",
+            "mapping",
+            "see below",
+            "Tokens that open the HTTP API. Without any, `serve` makes an admin token in \
+             `DATA_DIR/token`.",
+        ),
+        key(
+            "allow_commands",
+            "`none`, `any` or a list of types",
+            "`any`",
+            "Which of `command`, `http_call` and `db_query`, whose payload says what to run, \
+             this node runs.",
+        ),
+        key("http", "mapping", "see below", "Where URLs that come out of payloads may lead."),
+        key("retention", "mapping", "see below", "How long ended things are kept."),
+        key(
+            "limits",
+            "mapping",
+            "see below",
+            "Sizes beyond which data is refused or cut, always visibly.",
+        ),
+        key(
+            "connections",
+            "mapping by name",
+            "none",
+            "Databases for `db_query`. Not available in this build: must be empty.",
+        ),
+        key(
+            "alerts",
+            "mapping",
+            "none",
+            "Alert channels and rules. Not available in this build: must be empty.",
+        ),
+        key("redis", "URL", "none", "Not available in this build: must be absent."),
+        key(
+            "redis_prefix",
+            "text",
+            "`matins:`",
+            "Prefix of keys in Redis. Without effect until Redis is available.",
+        ),
+        key(
+            "redis_mirror",
+            "`off` or `{horizon, tasks, bytes}`",
+            "`off`",
+            "How much accepted work is mirrored to Redis. Only `off` is available in this build.",
+        ),
+        key(
+            "journal_key",
+            "text",
+            "none",
+            "Key that signs the outage journal. Not available in this build: must be absent.",
+        ),
+        key(
+            "accept_volatile",
+            "`true`, `false`",
+            "`false`",
+            "Whether tasks may be accepted in memory alone during an outage. Only `false` is \
+             available in this build.",
+        ),
+        key(
+            "store_connections",
+            "1 to 100",
+            "`3`",
+            "Connections to PostgreSQL per node. Without effect on SQLite.",
+        ),
+        key(
+            "outage_after",
+            "duration",
+            "`10s`",
+            "When an unreachable PostgreSQL counts as an outage. Without effect on SQLite.",
+        ),
+        key(
+            "outage_window",
+            "duration",
+            "`1h`",
+            "How long an outage is bridged. Without effect on SQLite.",
+        ),
+    ],
+};
+
+pub(crate) static LOG: Section = Section {
+    title: "log",
+    about: "",
+    keys: &[
+        key(
+            "format",
+            "`text`, `json`",
+            "`text`",
+            "`json` writes one object per line with stable field names.",
+        ),
+        key(
+            "level",
+            "`error`, `warn`, `info`, `debug`, `trace`",
+            "`info`",
+            "Least important message written.",
+        ),
+    ],
+};
+
+pub(crate) static AUTH: Section = Section {
+    title: "auth",
+    about: "",
+    keys: &[
+        key(
+            "tokens",
+            "mapping by name",
+            "none",
+            "Tokens given by this file, beside those of `matins token create`.",
+        ),
+        key(
+            "metrics",
+            "`token`, `public`",
+            "`token`",
+            "Whether `/metrics` needs a viewer token when the server does not listen on \
+             loopback.",
+        ),
+    ],
+};
+
+pub(crate) static TOKEN: Section = Section {
+    title: "auth.tokens.NAME",
+    about: "",
+    keys: &[
+        key(
+            "token",
+            "text of at least 22 characters",
+            "required",
+            "The secret. Give it by reference: `env:NAME` or `file:PATH`.",
+        ),
+        key(
+            "role",
+            "`viewer`, `operator`, `admin`, `worker`, `enqueue`",
+            "required",
+            "What it may do.",
+        ),
+        key("types", "list of types", "any", "`worker` and `enqueue`: the types it is limited to."),
+    ],
+};
+
+pub(crate) static HTTP: Section = Section {
+    title: "http",
+    about: "For `http_call`, whose URLs come out of payloads. Link-local and metadata addresses \
+            stay closed to every URL.",
+    keys: &[
+        key(
+            "allow",
+            "list of address ranges",
+            "none",
+            "Private and loopback ranges, such as `10.0.0.0/8`, that URLs of payloads may reach.",
+        ),
+        key("redirects", "0 to 20", "`0`", "Most redirects that a payload's URL may follow."),
+    ],
+};
+
+pub(crate) static RETENTION: Section = Section {
+    title: "retention",
+    about: "",
+    keys: &[
+        key("completed", "duration", "`7d`", "Completed tasks."),
+        key("cancelled", "duration", "`7d`", "Cancelled tasks."),
+        key(
+            "failed",
+            "duration",
+            "`30d`",
+            "Dead letters, from their dismissal on. One that nobody dismissed stays.",
+        ),
+        key(
+            "ledger",
+            "duration or `forever`",
+            "`400d`",
+            "How long a completed `execution_key` is remembered.",
+        ),
+        key("occurrences", "duration", "`400d`", "History of schedules."),
+        key("audit", "duration", "`400d`", "Audit log."),
+    ],
+};
+
+pub(crate) static LIMITS: Section = Section {
+    title: "limits",
+    about: "",
+    keys: &[
+        key("payload_bytes", "size", "`1MiB`", "Largest payload of a task."),
+        key(
+            "result_bytes",
+            "size",
+            "`256KiB`",
+            "Largest result kept; a larger one is dropped and its size recorded.",
+        ),
+        key(
+            "output_bytes",
+            "size",
+            "`64KiB`",
+            "Output kept per attempt: the first quarter and the last three.",
+        ),
+        key("key_bytes", "16 to 4096", "`255`", "Longest `execution_key` and `concurrency_key`."),
+        key("batch_items", "1 to 1000000", "`10000`", "Most tasks in one batch."),
+        key("batch_bytes", "size", "`64MiB`", "Largest body of a batch."),
+    ],
+};

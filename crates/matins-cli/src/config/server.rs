@@ -1,0 +1,229 @@
+//! The keys of the server itself, and those that this build cannot honour.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use matins_core::limits::Limits;
+use matins_core::request::check_name;
+use matins_core::store::Retention;
+use matins_runtime::executors::Setting;
+
+use super::cursor::{Cursor, Table};
+use super::problem::Problem;
+use super::reference;
+use super::yaml::Value;
+use super::{Auth, Log, LogFormat, Metrics, Role, StaticToken, StoreLocation};
+
+/// 128 bits in base64.
+const TOKEN_CHARS_MIN: usize = 22;
+
+/// The schemes of other stores, so that a URL of theirs is answered by what is missing.
+const OTHER_STORES: [&str; 4] = ["postgres:", "postgresql:", "mysql:", "redis:"];
+
+pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
+    let location = at.setting()?;
+    let text = location.value.as_str();
+    if let Some(path) = text.strip_prefix("sqlite:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() || path.starts_with(':') {
+            return at.fail("expected a file name behind sqlite:");
+        }
+        return Some(StoreLocation::Sqlite(at.resolve(&PathBuf::from(path))));
+    }
+    if OTHER_STORES.iter().any(|scheme| text.starts_with(scheme)) {
+        let scheme = text.split(':').next().unwrap_or_default();
+        let message = format!("a {scheme} store is not available in this build; available: sqlite");
+        at.reader.note(at.problem(message).hint("store: sqlite:matins.db"));
+        return None;
+    }
+    let problem = at.problem("expected sqlite:PATH");
+    at.reader.note(match location.secret {
+        true => problem,
+        false => problem.hint(format!("did you mean sqlite:{text}?")),
+    });
+    None
+}
+
+pub(crate) fn listen(at: &Cursor<'_>) -> Option<SocketAddr> {
+    let text = at.text()?;
+    let port_alone = text.strip_prefix(':').unwrap_or(&text).parse::<u16>();
+    if let Ok(port) = port_alone {
+        return Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    let named = text.replacen("localhost:", "127.0.0.1:", 1);
+    match named.parse() {
+        Ok(address) => Some(address),
+        Err(_) => at.expected("an address and port such as 127.0.0.1:6284"),
+    }
+}
+
+pub(crate) fn url(at: &Cursor<'_>) -> Option<String> {
+    let text = at.filled()?;
+    match reqwest::Url::parse(&text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
+            Some(text.trim_end_matches('/').to_owned())
+        }
+        _ => at.expected("an http or https URL"),
+    }
+}
+
+pub(crate) fn host(at: &Cursor<'_>) -> Option<String> {
+    let text = at.filled()?;
+    let known = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
+    if text.chars().all(known) {
+        Some(text.to_ascii_lowercase())
+    } else {
+        at.expected("a host name")
+    }
+}
+
+pub(crate) fn node_id(at: &Cursor<'_>) -> Option<String> {
+    let name = at.filled()?;
+    // It names lock files and stands before a colon in the names of workers.
+    let known = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    if name.len() > 100 || name.starts_with('.') || !name.chars().all(known) {
+        return at.expected("at most 100 letters, digits, -, _ and .");
+    }
+    Some(name)
+}
+
+pub(crate) fn log(at: &Cursor<'_>) -> Option<Log> {
+    let table = at.table(&reference::LOG)?;
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    let levels = [
+        ("error", tracing::Level::ERROR),
+        ("warn", tracing::Level::WARN),
+        ("info", tracing::Level::INFO),
+        ("debug", tracing::Level::DEBUG),
+        ("trace", tracing::Level::TRACE),
+    ];
+    let usual = Log::default();
+    Some(Log {
+        format: table.get("format", |c| c.word(&formats)).unwrap_or(usual.format),
+        level: table.get("level", |c| c.word(&levels)).unwrap_or(usual.level),
+    })
+}
+
+pub(crate) fn auth(at: &Cursor<'_>) -> Option<Auth> {
+    let table = at.table(&reference::AUTH)?;
+    let words = [("token", Metrics::Token), ("public", Metrics::Public)];
+    Some(Auth {
+        tokens: table.get("tokens", tokens).unwrap_or_default(),
+        metrics: table.get("metrics", |c| c.word(&words)).unwrap_or_default(),
+    })
+}
+
+fn tokens(at: &Cursor<'_>) -> Option<Vec<StaticToken>> {
+    let mut tokens = Vec::new();
+    for (key, entry) in at.named()? {
+        if let Err(error) = check_name("name", &key.text) {
+            let problem = Problem::new(key.place.clone(), entry.path.clone(), error.message);
+            at.reader.note(problem);
+        } else if let Some(token) = token(&entry, &key.text) {
+            tokens.push(token);
+        }
+    }
+    Some(tokens)
+}
+
+fn token(at: &Cursor<'_>, name: &str) -> Option<StaticToken> {
+    let table = at.table(&reference::TOKEN)?;
+    let secret = table.need("token", "the secret", secret);
+    let role = table.need("role", "viewer, operator, admin, worker or enqueue", |c| {
+        c.word(&Role::ALL.map(|role| (role.as_str(), role)))
+    });
+    let types = table.get("types", |c| c.list(Cursor::filled)).unwrap_or_default();
+    if !types.is_empty() && role.is_some_and(|r| !matches!(r, Role::Worker | Role::Enqueue)) {
+        table.refuse("types", "limits tokens of the roles worker and enqueue alone");
+    }
+    Some(StaticToken { name: name.to_owned(), secret: secret?, role: role?, types })
+}
+
+fn secret(at: &Cursor<'_>) -> Option<Setting> {
+    let setting = at.setting()?;
+    if setting.value.chars().count() < TOKEN_CHARS_MIN && at.reader.need_secrets {
+        // The value itself stays out of the message.
+        let problem = at.problem(format!("a token needs at least {TOKEN_CHARS_MIN} characters"));
+        at.reader.note(problem.hint("make one: openssl rand -base64 24"));
+        return None;
+    }
+    Some(setting)
+}
+
+pub(crate) fn retention(at: &Cursor<'_>) -> Option<Retention> {
+    let table = at.table(&reference::RETENTION)?;
+    let usual = Retention::default();
+    let span = |name: &str, usual: Duration| table.get(name, Cursor::duration).unwrap_or(usual);
+    let ledger = table.get("ledger", |c| match &c.node.value {
+        Value::Scalar(scalar) if scalar.text == "forever" => Some(None),
+        _ => c.duration().map(Some),
+    });
+    Some(Retention {
+        completed: span("completed", usual.completed),
+        cancelled: span("cancelled", usual.cancelled),
+        failed: span("failed", usual.failed),
+        ledger: ledger.unwrap_or(usual.ledger),
+        occurrences: span("occurrences", usual.occurrences),
+        audit: span("audit", usual.audit),
+    })
+}
+
+pub(crate) fn limits(at: &Cursor<'_>) -> Option<Limits> {
+    let table = at.table(&reference::LIMITS)?;
+    let usual = Limits::default();
+    let size = |name: &str, usual: usize| {
+        table.get(name, bounded_size).map_or(usual, |bytes| bytes as usize)
+    };
+    let count = |name: &str, low: u32, high: u32, usual: usize| {
+        table.get(name, |c| c.count(low..=high)).map_or(usual, |n| n as usize)
+    };
+    Some(Limits {
+        payload_bytes: size("payload_bytes", usual.payload_bytes),
+        result_bytes: size("result_bytes", usual.result_bytes),
+        output_bytes: size("output_bytes", usual.output_bytes),
+        key_bytes: count("key_bytes", 16, 4_096, usual.key_bytes),
+        batch_items: count("batch_items", 1, 1_000_000, usual.batch_items),
+        batch_bytes: size("batch_bytes", usual.batch_bytes),
+    })
+}
+
+/// From 1 KiB to 1 GiB: what one row of a store can hold.
+fn bounded_size(at: &Cursor<'_>) -> Option<u64> {
+    let bytes = at.bytes()?;
+    if (1 << 10..=1 << 30).contains(&bytes) {
+        Some(bytes)
+    } else {
+        at.expected("a size from 1KiB to 1GiB")
+    }
+}
+
+/// Keys of later releases: refused where leaving them without effect would break a promise,
+/// checked where they promise nothing by themselves.
+pub(crate) fn unavailable(table: &Table<'_>) {
+    const AWAY: &str = "is not available in this build; available: sqlite";
+    for name in ["redis", "journal_key"] {
+        table.refuse(name, AWAY);
+    }
+    for (name, lost) in [
+        ("alerts", "alerts are not available in this build: nobody would be told"),
+        ("connections", "databases for db_query are not available in this build"),
+    ] {
+        let given = |c: &Cursor<'_>| c.named().map(|entries| !entries.is_empty());
+        if table.get(name, given) == Some(true) {
+            table.refuse(name, lost);
+        }
+    }
+    table.get("redis_prefix", Cursor::filled);
+    table.get("redis_mirror", |c| match &c.node.value {
+        Value::Scalar(scalar) if scalar.text == "off" => Some(()),
+        _ => c.fail("only off is available in this build: there is no Redis to mirror to"),
+    });
+    table.get("accept_volatile", |c| match c.boolean()? {
+        true => c.fail("only false is available in this build: every task is stored"),
+        false => Some(()),
+    });
+    table.get("store_connections", |c| c.count(1..=100));
+    table.get("outage_after", Cursor::duration);
+    table.get("outage_window", Cursor::duration);
+}
