@@ -447,6 +447,6 @@ mod tests {
             assert_eq!(error.offset, template.find("{{").unwrap(), "{template}");
         }
         let json = Json::parse(r#"{"a":"ok","b":["{{ nope }}"]}"#).unwrap();
-        assert_eq!(Template::parse_json(&json).unwrap_err().offset, 17);
+        assert_eq!(Template::parse_json(&json).unwrap_err().offset, 16);
     }
 }

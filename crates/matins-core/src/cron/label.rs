@@ -3,9 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::Offset;
 use jiff::{Timestamp, civil};
+
+use super::Zone;
+use super::segment::timestamp;
 
 /// Whose clock the label reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,6 +78,14 @@ impl Label {
     /// Seconds since 1970 on the label's own clock.
     pub(super) const fn seconds(self) -> i64 {
         self.seconds
+    }
+
+    /// The date that the label shows, or that its instant has in `zone`.
+    pub fn date(self, zone: &Zone) -> Date {
+        match self.frame {
+            Frame::Local => civil_time(self.seconds).date(),
+            Frame::Instant => zone.rules().to_datetime(timestamp(self.seconds)).date(),
+        }
     }
 
     pub const fn is_local(self) -> bool {

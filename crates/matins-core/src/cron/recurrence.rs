@@ -279,6 +279,40 @@ impl Recurrence {
         None
     }
 
+    /// The name an occurrence of this very moment would have.
+    pub fn label_of(&self, instant: Timestamp) -> Label {
+        let second = floor(instant);
+        if self.timetable.is_elapsed() {
+            return Label::instant(second);
+        }
+        Label::local(second + Segment::containing(self.zone.rules(), second).offset, 1)
+    }
+
+    /// The first instant at which the clock has passed the reading of a local label, whether or
+    /// not this schedule names it. Nothing for labels of elapsed schedules.
+    pub fn passed(&self, label: Label) -> Option<Timestamp> {
+        if !label.is_local() || self.timetable.is_elapsed() {
+            return None;
+        }
+        let reading = label.seconds();
+        let first = (reading - OFFSETS_APART).clamp(FIRST_SECOND, LAST_SECOND);
+        let mut stretch = Segment::containing(self.zone.rules(), first);
+        let mut copy = 0;
+        loop {
+            if stretch.local_before() <= reading && reading < stretch.local_start() {
+                return Some(timestamp(stretch.start));
+            }
+            if (stretch.local_start()..stretch.local_end()).contains(&reading) {
+                copy += 1;
+                let again = stretch.after < stretch.offset && reading >= stretch.local_after();
+                if copy == label.copy() || !again {
+                    return Some(timestamp(reading - stretch.offset));
+                }
+            }
+            stretch = stretch.next(self.zone.rules())?;
+        }
+    }
+
     fn interval_fire(&self, number: i64) -> Option<Fire> {
         let step = self.timetable.interval_seconds()? as i64;
         if number < 1 {

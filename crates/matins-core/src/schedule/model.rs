@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use crate::cron::{Dst, Fold, Gap};
 use crate::Json;
+pub use crate::cron::{Dst, Fold, Gap};
 use crate::duration::{Span, Timeout};
 use crate::task::{Name, NewTask, TaskId, UnknownWord};
 
@@ -163,9 +163,9 @@ impl<'de> Deserialize<'de> for CatchUpWindow {
         match Form::deserialize(deserializer)? {
             Form::Span(span) => Ok(Self::Within(span)),
             Form::Word(word) if word == "auto" => Ok(Self::Auto),
-            Form::Word(_) => Err(serde::de::Error::custom(
-                "expected \"auto\" or a duration such as \"24h\"",
-            )),
+            Form::Word(_) => {
+                Err(serde::de::Error::custom("expected \"auto\" or a duration such as \"24h\""))
+            }
         }
     }
 }
@@ -337,17 +337,34 @@ macro_rules! words {
 }
 
 words!(
-    OccurrenceKind, "occurrence kind", Scheduled = "scheduled", Manual = "manual",
+    OccurrenceKind,
+    "occurrence kind",
+    Scheduled = "scheduled",
+    Manual = "manual",
     Backfill = "backfill",
 );
 words!(
-    OccurrenceOutcome, "occurrence outcome", Fired = "fired", Coalesced = "coalesced",
-    Skipped = "skipped", Missed = "missed",
+    OccurrenceOutcome,
+    "occurrence outcome",
+    Fired = "fired",
+    Coalesced = "coalesced",
+    Skipped = "skipped",
+    Missed = "missed",
 );
 words!(
-    Reason, "reason", Overlap = "overlap", Paused = "paused", Frozen = "frozen",
-    Blackout = "blackout", ZoneChange = "zone_change", Ended = "ended", Window = "window",
-    Limit = "limit", CatchUpNone = "catch_up_none", Newer = "newer", SameInstant = "same_instant",
+    Reason,
+    "reason",
+    Overlap = "overlap",
+    Paused = "paused",
+    Frozen = "frozen",
+    Blackout = "blackout",
+    ZoneChange = "zone_change",
+    Ended = "ended",
+    Window = "window",
+    Limit = "limit",
+    CatchUpNone = "catch_up_none",
+    Newer = "newer",
+    SameInstant = "same_instant",
 );
 
 /// What became of one occurrence, or of a run of equal ones (`label` to `label_to`, `count`).
