@@ -7,7 +7,7 @@ const MASK: &[u8] = b"***";
 /// A shorter value occurs by chance everywhere; hiding it would make the output unreadable.
 pub(super) const SECRET_BYTES_MIN: usize = 4;
 
-pub(super) struct Masker {
+pub(crate) struct Masker {
     secrets: Vec<Vec<u8>>,
     starts: [bool; 256],
     /// Bytes that may be the start of a secret, not passed on yet.
@@ -19,7 +19,7 @@ pub(super) struct Masker {
 }
 
 impl Masker {
-    pub(super) fn new(secrets: &[String]) -> Self {
+    pub(crate) fn new(secrets: &[String]) -> Self {
         let secrets: Vec<Vec<u8>> = secrets
             .iter()
             .filter(|secret| secret.len() >= SECRET_BYTES_MIN)
@@ -32,22 +32,22 @@ impl Masker {
         Self { secrets, starts, held: Vec::new(), covered: 0, hiding: false }
     }
 
-    pub(super) fn is_needed(&self) -> bool {
+    pub(crate) fn is_needed(&self) -> bool {
         !self.secrets.is_empty()
     }
 
     /// Takes what was read, returns what may be shown.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.pass(bytes, false)
     }
 
     /// Returns what was held back, at the end of the stream.
-    pub(super) fn finish(&mut self) -> Vec<u8> {
+    pub(crate) fn finish(&mut self) -> Vec<u8> {
         self.pass(&[], true)
     }
 
     /// A text that is complete.
-    pub(super) fn mask(&mut self, text: &str) -> String {
+    pub(crate) fn mask(&mut self, text: &str) -> String {
         let mut shown = self.push(text.as_bytes());
         shown.extend(self.finish());
         String::from_utf8_lossy(&shown).into_owned()

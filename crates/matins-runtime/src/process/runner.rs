@@ -87,15 +87,16 @@ fn serve() -> io::Result<()> {
         Ok(Some(received)) => received,
         // Matins died before it said what to do.
         Ok(None) => return Ok(()),
-        Err(error) => return reporter.finish(spawn_failed(error.to_string())),
+        Err(error) => return reporter.finish(spawn_failed(error.to_string(), false)),
     };
     let child_events = isolate()?;
     let mut warnings = Vec::new();
     let started_at = Moment::now();
     match start::start(&spec, &mut warnings) {
-        Err(message) => {
-            let message = Masker::new(&spec.secrets).mask(&message);
-            reporter.finish(ExitReport { warnings, ..spawn_failed(message) })
+        Err(failure) => {
+            let message = Masker::new(&spec.secrets).mask(&failure.message);
+            let report = spawn_failed(message, failure.permanent);
+            reporter.finish(ExitReport { warnings, ..report })
         }
         Ok(started) => {
             let lease = spec.lease.take().map(|lease| LeaseClock::new(lease, Moment::now()));
@@ -105,13 +106,14 @@ fn serve() -> io::Result<()> {
     }
 }
 
-fn spawn_failed(message: String) -> ExitReport {
+fn spawn_failed(message: String, permanent: bool) -> ExitReport {
     ExitReport {
-        end: End::SpawnFailed(message),
+        end: End::SpawnFailed { message, permanent },
         status: None,
         duration: Duration::ZERO,
         output_total: 0,
         result_dropped: 0,
+        complaint: None,
         warnings: Vec::new(),
         survivors: 0,
     }
@@ -433,13 +435,14 @@ impl Session {
         if self.parent_gone {
             return Ok(());
         }
-        let (captured, result) = self.output.finish();
+        let (captured, result, complaint) = self.output.finish();
         let report = ExitReport {
             end,
             status: self.status,
             duration: Moment::now().since(self.started_at),
             output_total: captured.total,
             result_dropped: result.dropped,
+            complaint,
             warnings: std::mem::take(&mut self.warnings),
             survivors: self.survivors,
         };

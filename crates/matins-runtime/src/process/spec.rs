@@ -232,7 +232,11 @@ pub enum End {
     LeaseLost,
     /// Killed, and memory is the likely reason.
     OomSuspected,
-    SpawnFailed(String),
+    /// `permanent`: it will not start tomorrow either, as when there is no such program.
+    SpawnFailed {
+        message: String,
+        permanent: bool,
+    },
     /// Matins is gone. Nobody is left to read it; it exists so that the runner can say it.
     ParentGone,
     /// The runner died without a report; Matins has ended what was left.
@@ -255,6 +259,8 @@ pub struct CommandExit {
     pub status: Option<Status>,
     pub output: Captured,
     pub result: ResultBytes,
+    /// The last line of standard error: most programs say there what is wrong.
+    pub complaint: Option<String>,
     pub duration: Duration,
     /// Limits that could not be honoured here, and why.
     pub warnings: Vec<String>,

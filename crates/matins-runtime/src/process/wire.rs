@@ -65,6 +65,7 @@ pub(super) struct ExitReport {
     pub(super) duration: Duration,
     pub(super) output_total: u64,
     pub(super) result_dropped: u64,
+    pub(super) complaint: Option<String>,
     pub(super) warnings: Vec<String>,
     pub(super) survivors: usize,
 }

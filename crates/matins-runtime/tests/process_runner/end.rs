@@ -26,7 +26,7 @@ fn signals() {
 
 fn failure(words: &[&str]) -> String {
     match run(argv(words)).end {
-        End::SpawnFailed(text) => text,
+        End::SpawnFailed { message, permanent: true } => message,
         other => panic!("{words:?}: {other:?}"),
     }
 }
@@ -49,8 +49,12 @@ fn spawn_errors() {
 fn cwd_errors() {
     let mut spec = shell("true");
     spec.cwd = Some("/no/such/folder".into());
+    let refused = |spec| match run(spec).end {
+        End::SpawnFailed { message, permanent: true } => message,
+        other => panic!("{other:?}"),
+    };
     let expected = "cwd: /no/such/folder: No such file or directory (os error 2)";
-    assert_eq!(run(spec.clone()).end, End::SpawnFailed(expected.into()));
+    assert_eq!(refused(spec.clone()), expected);
     spec.cwd = Some("/etc/passwd".into());
-    assert_eq!(run(spec).end, End::SpawnFailed("cwd: /etc/passwd is not a directory".into()));
+    assert_eq!(refused(spec), "cwd: /etc/passwd is not a directory");
 }

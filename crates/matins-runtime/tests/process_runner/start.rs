@@ -131,12 +131,14 @@ fn user() {
         assert_eq!(lines[..2], ["65534", "65534"], "{shown}");
         assert!(lines[2].ends_with(" nobody") && !lines[2].starts_with("/root"), "{shown}");
     } else {
-        assert!(matches!(&exit.end, End::SpawnFailed(text) if text.contains("not permitted")));
+        assert!(
+            matches!(&exit.end, End::SpawnFailed { message, .. } if message.contains("not permitted"))
+        );
     }
     let mut spec = shell("true");
     spec.user = Some("no-such-user".into());
-    let expected = "user: user \"no-such-user\" does not exist".to_owned();
-    assert_eq!(run(spec).end, End::SpawnFailed(expected));
+    let message = "user: user \"no-such-user\" does not exist".to_owned();
+    assert_eq!(run(spec).end, End::SpawnFailed { message, permanent: true });
 }
 
 fn nice() {

@@ -18,6 +18,8 @@ use super::super::wire::{Decoder, ExitReport, Order, Report, WireError};
 
 /// Live output waiting for Matins; more is dropped.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
+/// A last line of standard error that is longer explains nothing.
+const COMPLAINT_BYTES_MAX: usize = 1 << 10;
 const READ_BYTES: usize = 64 << 10;
 /// A pipe that is still fed when the tree is empty belongs to a stranger: no more than this.
 const DRAIN_READS_MAX: usize = 64;
@@ -240,6 +242,7 @@ pub(super) struct Output {
     err: Source<ChildStderr>,
     kept: Capture,
     result: ResultCapture,
+    complaint: ResultCapture,
     buffer: Vec<u8>,
 }
 
@@ -254,6 +257,7 @@ impl Output {
             err: Source::new(err, spec)?,
             kept: Capture::new(spec.output_bytes),
             result: ResultCapture::new(spec.result_from, spec.result_bytes),
+            complaint: ResultCapture::new(ResultFrom::LastJsonLine, COMPLAINT_BYTES_MAX),
             buffer: vec![0; READ_BYTES],
         })
     }
@@ -282,6 +286,7 @@ impl Output {
         }
         if let Some(bytes) = err.filter(|bytes| !bytes.is_empty()) {
             self.kept.push(&bytes);
+            self.complaint.push(&bytes);
             let length = bytes.len();
             reporter.live(&Report::Err(bytes.into()), length);
         }
@@ -298,9 +303,13 @@ impl Output {
         self.keep(Some(out), Some(err), reporter);
     }
 
-    pub(super) fn finish(&mut self) -> (Captured, ResultBytes) {
-        let kept = std::mem::replace(&mut self.kept, Capture::new(0));
-        let result = ResultCapture::new(ResultFrom::None, 0);
-        (kept.finish(), std::mem::replace(&mut self.result, result).finish())
+    /// What was kept, the result, and the last line of standard error.
+    pub(super) fn finish(&mut self) -> (Captured, ResultBytes, Option<String>) {
+        let none = || ResultCapture::new(ResultFrom::None, 0);
+        let kept = std::mem::replace(&mut self.kept, Capture::new(0)).finish();
+        let result = std::mem::replace(&mut self.result, none()).finish();
+        let complaint = std::mem::replace(&mut self.complaint, none()).finish().bytes;
+        let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
+        (kept, result, Some(complaint).filter(|line| !line.is_empty()))
     }
 }

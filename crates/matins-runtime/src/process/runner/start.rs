@@ -1,8 +1,11 @@
 //! Starting the command: who it is, where, with what environment and within which limits.
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+
+use rustix::io::Errno;
 
 #[cfg(target_os = "linux")]
 use super::super::cgroup::Cgroup;
@@ -16,8 +19,27 @@ pub(super) struct Started {
     pub(super) group: Option<Cgroup>,
 }
 
+pub(super) struct Failure {
+    pub(super) message: String,
+    pub(super) permanent: bool,
+}
+
+impl Failure {
+    fn permanent(message: impl Into<String>) -> Self {
+        Self { message: message.into(), permanent: true }
+    }
+}
+
+/// Whether the host lacks something now that it may have later.
+fn is_passing(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let passing =
+        [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::TXTBSY, Errno::INTR];
+    errno.is_some_and(|errno| passing.contains(&errno))
+}
+
 /// Starts the command or says why not. Limits that cannot be honoured become warnings.
-pub(super) fn start(spec: &CommandSpec, warnings: &mut Vec<String>) -> Result<Started, String> {
+pub(super) fn start(spec: &CommandSpec, warnings: &mut Vec<String>) -> Result<Started, Failure> {
     let mut command = command(spec)?;
     #[cfg(target_os = "linux")]
     let (group, started) = {
@@ -38,7 +60,10 @@ pub(super) fn start(spec: &CommandSpec, warnings: &mut Vec<String>) -> Result<St
                 let _ = group.remove();
             }
             let program = command.get_program();
-            return Err(format!("cannot run {}: {error}", program.display()));
+            return Err(Failure {
+                message: format!("cannot run {}: {error}", program.display()),
+                permanent: !is_passing(&error),
+            });
         }
     };
     #[cfg(target_os = "linux")]
@@ -53,10 +78,11 @@ pub(super) fn start(spec: &CommandSpec, warnings: &mut Vec<String>) -> Result<St
     })
 }
 
-fn command(spec: &CommandSpec) -> Result<Command, String> {
+fn command(spec: &CommandSpec) -> Result<Command, Failure> {
     let mut command = match &spec.program {
         Program::Argv(argv) => {
-            let (program, arguments) = argv.split_first().ok_or("argv: expected a program")?;
+            let (program, arguments) =
+                argv.split_first().ok_or_else(|| Failure::permanent("argv: expected a program"))?;
             let mut command = Command::new(program);
             command.args(arguments);
             command
@@ -69,7 +95,8 @@ fn command(spec: &CommandSpec) -> Result<Command, String> {
     };
     command.env_clear().envs(spec.inherited.iter().map(|(name, value)| (name, value)));
     if let Some(wanted) = &spec.user {
-        let user = user::find(wanted).map_err(|message| format!("user: {message}"))?;
+        let user =
+            user::find(wanted).map_err(|message| Failure::permanent(format!("user: {message}")))?;
         command.uid(user.uid).gid(user.gid);
         command.env("USER", &user.name).env("LOGNAME", &user.name);
         command.env("HOME", &user.home).env("SHELL", &user.shell);
@@ -80,8 +107,14 @@ fn command(spec: &CommandSpec) -> Result<Command, String> {
         // `spawn` reports a missing directory as if the program were missing.
         match std::fs::metadata(cwd) {
             Ok(found) if found.is_dir() => {}
-            Ok(_) => return Err(format!("cwd: {} is not a directory", cwd.display())),
-            Err(error) => return Err(format!("cwd: {}: {error}", cwd.display())),
+            Ok(_) => {
+                let text = format!("cwd: {} is not a directory", cwd.display());
+                return Err(Failure::permanent(text));
+            }
+            Err(error) => {
+                let text = format!("cwd: {}: {error}", cwd.display());
+                return Err(Failure::permanent(text));
+            }
         }
         command.current_dir(cwd);
     }
@@ -98,7 +131,7 @@ fn limited_group(spec: &CommandSpec, warnings: &mut Vec<String>) -> Option<Cgrou
         return None;
     }
     let group = Cgroup::create(&spec.run).ok();
-    let set = |limit: &dyn Fn(&Cgroup) -> std::io::Result<()>| {
+    let set = |limit: &dyn Fn(&Cgroup) -> io::Result<()>| {
         group.as_ref().is_some_and(|group| limit(group).is_ok())
     };
     if let Some(bytes) = spec.memory_max
@@ -126,7 +159,7 @@ fn limit(spec: &CommandSpec, child: &Child, has_group: bool, warnings: &mut Vec<
     if let Some(nice) = spec.nice
         && let Err(error) = setpriority_pgrp(pid, nice)
     {
-        warnings.push(format!("nice: {nice} was refused: {}", std::io::Error::from(error)));
+        warnings.push(format!("nice: {nice} was refused: {}", io::Error::from(error)));
     }
     #[cfg(target_os = "linux")]
     if let Some(bytes) = spec.memory_max
@@ -135,7 +168,7 @@ fn limit(spec: &CommandSpec, child: &Child, has_group: bool, warnings: &mut Vec<
         use rustix::process::{Resource, Rlimit, prlimit};
         let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
         if let Err(error) = prlimit(pid, Resource::Data, limit) {
-            let error = std::io::Error::from(error);
+            let error = io::Error::from(error);
             warnings.push(format!("memory_max: RLIMIT_DATA was refused as well: {error}"));
         }
     }
