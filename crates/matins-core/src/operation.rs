@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use crate::Json;
 use crate::dead_letter::DeadLetterFilter;
+use crate::schedule::BackfillMode;
 use crate::task::TaskId;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,19 +43,9 @@ pub enum OperationKind {
         concurrency: u32,
         /// Everything up to here is started.
         done_to: Option<Timestamp>,
+        /// Its tasks that have not ended.
+        live: Vec<TaskId>,
     },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum BackfillMode {
-    /// Labels that no occurrence has fired for.
-    #[default]
-    #[serde(rename = "missing")]
-    Missing,
-    #[serde(rename = "missing+failed")]
-    MissingAndFailed,
-    #[serde(rename = "all")]
-    All,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -123,6 +123,9 @@ pub struct ClaimRequest {
     pub max: usize,
     /// Random, fresh per call.
     pub token: u64,
+    /// The answer to an earlier call with this token was lost: if that call claimed anything
+    /// that still stands, hand out exactly that again.
+    pub repeated: bool,
     /// A lease of these claims' own (remote workers); `None`: the worker's lease covers them.
     pub lease_until: Option<Timestamp>,
     pub now: Timestamp,

@@ -2,6 +2,7 @@
 //! arrive here. Works with or without a running engine behind it.
 
 pub mod acts;
+pub mod operations;
 pub mod remote;
 pub mod schedules;
 
@@ -242,7 +243,8 @@ impl Client {
     pub async fn why(&self, id: TaskId) -> Result<Why> {
         let task = self.task(id).await?;
         let now = self.now();
-        let around = self.inner.store.surroundings(&task, now).await?;
+        let mut around = self.inner.store.surroundings(&task, now).await?;
+        around.stuck = self.inner.live.is_stuck(id);
         Ok(why(&task, &around, now))
     }
 

@@ -1,7 +1,7 @@
 //! Why an act was refused: a stable code, a text for people, and what to do.
 
-use matins_core::cron::CronError;
 use matins_core::request::FieldError;
+use matins_core::schedule::SpecError;
 use matins_core::store::StoreError;
 use matins_core::task::Task;
 
@@ -9,10 +9,8 @@ use matins_core::task::Task;
 pub enum ClientError {
     #[error(transparent)]
     Field(#[from] FieldError),
-    #[error("schedule: {0}")]
-    Cron(CronError),
-    #[error("timezone: {message}")]
-    Timezone { message: String },
+    #[error(transparent)]
+    Spec(SpecError),
     #[error("the key is taken by task {} ({})", .0.id, .0.state)]
     DuplicateKey(Box<Task>),
     #[error("there is no {what} {id}")]
@@ -37,8 +35,7 @@ impl ClientError {
         match self {
             Self::Field(error) if error.too_large => "too_large",
             Self::Field(_) | Self::Store(StoreError::Invalid { .. }) => "invalid_field",
-            Self::Cron(error) => error.code(),
-            Self::Timezone { .. } => "unknown_timezone",
+            Self::Spec(error) => error.code,
             Self::DuplicateKey(_) => "duplicate_key",
             Self::NotFound { .. } => "not_found",
             Self::WrongState { .. } => "wrong_state",
@@ -66,8 +63,7 @@ impl ClientError {
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::Field(error) => Some(&error.field),
-            Self::Cron(_) => Some("schedule"),
-            Self::Timezone { .. } => Some("timezone"),
+            Self::Spec(error) => Some(&error.field),
             Self::Store(StoreError::Invalid { field, .. }) => Some(field),
             _ => None,
         }
@@ -76,7 +72,6 @@ impl ClientError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::WrongState { hint, .. } => hint.clone(),
-            Self::Cron(error) => error.hint.clone(),
             Self::DuplicateKey(task) => Some(format!("matins show {}", task.id)),
             Self::Store(StoreError::Full(_)) => {
                 Some("free some room on the file system of the store; nothing was lost".to_owned())

@@ -32,6 +32,12 @@ impl Model {
         if request.max == 0 || self.settings.frozen.is_some() || !self.may_claim(request) {
             return batch;
         }
+        if request.repeated {
+            batch.claimed = self.claimed_before(request);
+            if !batch.claimed.is_empty() {
+                return batch;
+            }
+        }
         // One task at a time, from the start of the line, for whatever happens to one may
         // change the line.
         let now = request.now;
@@ -51,6 +57,18 @@ impl Model {
             batch.next_at = [openings, due].into_iter().flatten().min();
             return batch;
         }
+    }
+
+    /// What an earlier call with the same token was given.
+    fn claimed_before(&self, request: &ClaimRequest) -> Vec<Claimed> {
+        let holders = self.rows.values().filter_map(|row| {
+            let holder = row.held_by.as_ref()?;
+            let same = holder.worker == request.worker && holder.claim.token == request.token;
+            same.then(|| Claimed { task: row.task.clone(), claim: holder.claim })
+        });
+        let mut claimed: Vec<Claimed> = holders.collect();
+        claimed.sort_by_key(|claimed| claimed.claim.fence);
+        claimed
     }
 
     /// A lease must cover what is handed out.

@@ -14,8 +14,8 @@ use super::{Client, Result};
 
 /// Tasks of one step without a rate.
 const STEP: usize = 200;
-/// How often a canary is looked at.
-const CANARY_POLL: Duration = Duration::from_millis(200);
+/// How often tasks that an operation waits for are looked at.
+pub(super) const POLL: Duration = Duration::from_millis(200);
 
 /// What is to be done after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Client {
             match self.canary_state(canary).await? {
                 Some(State::Pending | State::Running) => {
                     operation.detail = Some(format!("waits for the canary {canary}"));
-                    return Ok(Step::After(CANARY_POLL));
+                    return Ok(Step::After(POLL));
                 }
                 Some(State::Completed) | None => {
                     replay.canary_id = None;

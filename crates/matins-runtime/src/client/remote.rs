@@ -126,6 +126,7 @@ impl Client {
                 ids: None,
                 max,
                 token: rand::random(),
+                repeated: false,
                 lease_until: Some(lease_until),
                 now: self.now(),
             };

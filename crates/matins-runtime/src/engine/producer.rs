@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use matins_core::store::{ClaimBatch, ClaimRequest, StoreError, Types};
+use matins_core::store::{ClaimRequest, StoreError, Types};
 use matins_core::task::{Name, until};
 
 use super::{Core, attempt};
@@ -29,10 +29,13 @@ pub(super) fn start_missing(core: &Arc<Core>) {
 async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
     let bell = core.client.inner.wake.pool(&pool);
     let mut trouble = Trouble::default();
+    // A claim whose answer is lost may have claimed: it is repeated with its token until there is
+    // an answer, or nobody would ever run what it claimed.
+    let mut unanswered = None;
     while !core.quiet.is_cancelled() {
         beat.turn();
         core.client.inner.metrics.pool(&pool, slots.busy(), slots.size());
-        if slots.free() == 0 {
+        if slots.free() == 0 || core.config.paused {
             // A full pool is no stall: the turn counts when a slot comes free, or by the poll.
             tokio::select! {
                 () = core.quiet.cancelled() => return,
@@ -42,8 +45,14 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
             continue;
         }
         let max = slots.free().min(CLAIM_MAX);
-        let next_at = match claim(&core, &pool, max).await {
+        let mut request = request(&core, &pool, max);
+        if let Some(token) = unanswered {
+            (request.token, request.repeated) = (token, true);
+        }
+        unanswered = Some(request.token);
+        let next_at = match core.store().claim(request).await {
             Ok(batch) => {
+                unanswered = None;
                 trouble.over(&pool);
                 let full = batch.claimed.len() >= max as usize;
                 start(&core, &slots, batch.claimed);
@@ -69,22 +78,19 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
     }
 }
 
-async fn claim(core: &Core, pool: &Name, max: u32) -> Result<ClaimBatch, StoreError> {
+fn request(core: &Core, pool: &Name, max: u32) -> ClaimRequest {
     let kinds: BTreeSet<Name> = core.executors().keys().cloned().collect();
-    let request = ClaimRequest {
+    ClaimRequest {
         worker: core.worker(),
         pool: core.config.only.is_none().then(|| pool.clone()),
         types: Types::Only(Arc::new(kinds)),
         ids: core.config.only.map(|id| vec![id]),
         max: max as usize,
         token: rand::random(),
+        repeated: false,
         lease_until: None,
         now: core.client.now(),
-    };
-    if core.config.paused {
-        return Ok(ClaimBatch::default());
     }
-    core.store().claim(request).await
 }
 
 fn start(core: &Arc<Core>, slots: &Arc<Slots>, claimed: Vec<matins_core::task::Claimed>) {

@@ -1,4 +1,161 @@
-//! Fires what is due.
+//! Fires schedules: reads what is due, lets the core decide, applies the plans.
+//!
+//! The store's cursor is the only memory of what has been decided, so any number of schedulers
+//! may run: a plan made from an outdated schedule is refused and made again. The loop never waits
+//! for a slot of a pool. It sleeps at most a second without reading the clock again, and compares
+//! the wall clock with the monotonic one to notice a step.
+
 use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use matins_core::schedule::{self, DueSchedule, FirePlan};
+use matins_core::store::StoreError;
+use matins_core::task::until;
+
 use super::Core;
-pub(super) async fn run(_core: Arc<Core>) {}
+use super::producer::Trouble;
+use crate::ClientError;
+use crate::events::What;
+
+/// Schedules of one pass.
+const BATCH: usize = 1_000;
+/// Longest sleep without a look at the clock.
+const NAP_MAX: Duration = Duration::from_secs(1);
+/// Difference of the clocks that counts as a step.
+const STEP_SECONDS: f64 = 2.0;
+
+pub(super) async fn run(core: Arc<Core>) {
+    let beat = core.progress.watch("scheduler");
+    let mut trouble = Trouble::default();
+    let mut clocks = Clocks::read(&core);
+    // The clock may have been set back, and the zone table replaced, while nobody looked.
+    let mut check_all = true;
+    while !core.quiet.is_cancelled() {
+        if let Some(seconds) = clocks.step(&core) {
+            tracing::warn!(seconds, "the wall clock was stepped");
+            core.client.inner.events.send(core.client.now(), || What::ClockStep { seconds });
+            core.client.inner.wake.ring_pools();
+            check_all = true;
+        }
+        let turn = async {
+            if check_all {
+                realign(&core).await?;
+            }
+            fire_due(&core).await
+        };
+        let next = match turn.await {
+            Ok(next) => {
+                trouble.over("scheduler");
+                check_all = false;
+                beat.turn();
+                next
+            }
+            Err(error) => {
+                let pause = trouble.again("scheduler", &error);
+                tokio::time::sleep(pause).await;
+                continue;
+            }
+        };
+        let now = core.client.now();
+        let nap = next.map_or(NAP_MAX, |next| until(next, now).min(NAP_MAX));
+        tokio::select! {
+            () = core.quiet.cancelled() => return,
+            () = core.client.inner.wake.schedules() => {}
+            () = tokio::time::sleep(nap) => {}
+        }
+    }
+}
+
+/// Decides and applies everything that is due; when the next one is.
+async fn fire_due(core: &Core) -> Result<Option<Timestamp>, StoreError> {
+    if core.config.paused {
+        return Ok(None);
+    }
+    loop {
+        let now = core.client.now();
+        let (due, next) = core.store().due(now, BATCH).await?;
+        let n = due.len();
+        if n == 0 {
+            return Ok(next);
+        }
+        let frozen = core.store().settings().await?.frozen.is_some();
+        let mut plans = Vec::with_capacity(n);
+        for one in &due {
+            match core.client.plan(one, frozen, schedule::decide).await {
+                Ok(plan) => plans.push(plan),
+                Err(ClientError::Store(error)) => return Err(error),
+                Err(error) => plans.push(put_aside(core, one, &error)),
+            }
+        }
+        let applied = core.store().fire(plans.clone(), now).await?;
+        let mut refused = 0;
+        for (plan, applied) in plans.iter().zip(applied) {
+            if applied {
+                core.client.fired(plan, now);
+            } else {
+                refused += 1;
+                tracing::debug!(schedule = plan.state.spec.name, "changed by others; read again");
+            }
+        }
+        if refused == n {
+            // Others are at work on the same ones: let them.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// A stored schedule that this build cannot read must not hold up the others: it is paused, and
+/// says why.
+fn put_aside(core: &Core, due: &DueSchedule, error: &ClientError) -> FirePlan {
+    let name = &due.state.spec.name;
+    tracing::error!(schedule = name, %error, "the schedule cannot be used and is paused");
+    schedule::pause(&due.state, Some(format!("cannot be used: {error}")), core.client.now())
+}
+
+/// Brings every schedule in line with a clock that was set back and with a new zone table.
+async fn realign(core: &Core) -> Result<(), StoreError> {
+    let stored = match core.client.all_schedules().await {
+        Ok(stored) => stored,
+        Err(ClientError::Store(error)) => return Err(error),
+        Err(_) => return Ok(()),
+    };
+    let limits = core.client.rules().limits;
+    let now = core.client.now();
+    let plans: Vec<FirePlan> = stored
+        .iter()
+        .filter_map(|due| {
+            schedule::step_back(&due.state, &limits, now).or_else(|| {
+                let prepared = due.state.spec.prepare(due.state.anchor, &limits).ok()?;
+                schedule::rearm(&due.state, &prepared)
+            })
+        })
+        .collect();
+    for chunk in plans.chunks(BATCH) {
+        core.store().fire(chunk.to_vec(), now).await?;
+    }
+    Ok(())
+}
+
+/// Both clocks at one moment.
+struct Clocks {
+    wall: Timestamp,
+    boot_ns: u64,
+}
+
+impl Clocks {
+    fn read(core: &Core) -> Self {
+        Self { wall: core.client.now(), boot_ns: core.client.inner.clock.boot_ns() }
+    }
+
+    /// By how much the wall clock has moved against the monotonic one since the last call, if
+    /// that is a step. The boot clock counts suspension, so waking up is none.
+    fn step(&mut self, core: &Core) -> Option<f64> {
+        let now = Self::read(core);
+        let wall = now.wall.duration_since(self.wall).as_secs_f64();
+        let boot = now.boot_ns.saturating_sub(self.boot_ns) as f64 / 1e9;
+        *self = now;
+        let step = wall - boot;
+        (step.abs() >= STEP_SECONDS).then_some(step)
+    }
+}
