@@ -73,7 +73,7 @@ pub fn edit(
     let mut plan = match old.spec.prepare(old.anchor, maker.limits) {
         Ok(before) => match old.status {
             ScheduleStatus::Active => decide(due, &before, look, maker),
-            ScheduleStatus::Paused if flipped => resume(due, &before, look, maker),
+            ScheduleStatus::Paused if flipped && !spec.paused => resume(due, &before, look, maker),
             ScheduleStatus::Paused => over(due, &before, look, maker, Reason::Paused),
             ScheduleStatus::Disabled | ScheduleStatus::Exhausted => empty(due),
         },
@@ -89,7 +89,7 @@ pub fn edit(
     let note = if was_paused { state.spec.note.take() } else { None };
     state.spec = spec;
     state.spec.note = state.spec.note.take().or(note);
-    prepared.check_fires_after(prepared.resume_after(state.cursor, state.last_label.as_deref()))?;
+    prepared.check_fires_after(prepared.resume_after(state))?;
     if was_paused && !flipped {
         state.next_due = None;
         state.next_fire = None;

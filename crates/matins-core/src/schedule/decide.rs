@@ -95,6 +95,8 @@ pub(super) struct Pass<'a> {
     pub look: &'a Look<'a>,
     pub state: ScheduleState,
     live: Live,
+    /// Of this timetable; an edit may have changed it since.
+    fired_before: Vec<Timestamp>,
     items: Vec<Item>,
     fires: usize,
     /// Everything after this is undecided.
@@ -109,13 +111,15 @@ impl<'a> Pass<'a> {
         let mut state = due.state.clone();
         state.rev += 1;
         state.failures_forgiven = state.failures_forgiven.min(due.live.failures_in_row);
-        let cursor = prepared.resume_after(state.cursor, state.last_label.as_deref());
-        let from = prepared.after_start(cursor);
+        let from = prepared.after_start(prepared.resume_after(&state));
+        let fires = |time: &Timestamp| prepared.recurrence.matches(*time);
+        let fired_before = look.fired_before.iter().copied().filter(fires).collect();
         Self {
             prepared,
             look,
             state,
             live: due.live,
+            fired_before,
             items: Vec::new(),
             fires: 0,
             from,
@@ -229,7 +233,7 @@ impl<'a> Pass<'a> {
     }
 
     fn fired_before(&self, time: Timestamp) -> bool {
-        self.look.fired_before.binary_search(&time).is_ok()
+        self.fired_before.binary_search(&time).is_ok()
     }
 
     /// Extends the treated part of the line to `until`, blackouts apart.
@@ -304,7 +308,7 @@ impl<'a> Pass<'a> {
     }
 
     fn count_fired_before(&self, after: Timestamp, until: Timestamp) -> u64 {
-        let upto = |end| self.look.fired_before.partition_point(|time| *time <= end);
+        let upto = |end| self.fired_before.partition_point(|time| *time <= end);
         upto(until).saturating_sub(upto(after)) as u64
     }
 
@@ -419,7 +423,7 @@ pub(super) fn put_on_pause(state: &mut ScheduleState, note: String, now: Timesta
 
 /// Sets when an active schedule is looked at next; without a next time it is exhausted.
 pub(super) fn arm(state: &mut ScheduleState, prepared: &Prepared) {
-    let after = prepared.resume_after(state.cursor, state.last_label.as_deref());
+    let after = prepared.resume_after(state);
     let next = prepared.next_after(after);
     state.next_due = next.map(|fire| fire.time);
     state.next_fire = prepared.next_open(after).map(|fire| fire.time);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::blackout::{Blackouts, Rule, step};
-use super::{CatchUp, CatchUpWindow, ScheduleSpec};
+use super::{CatchUp, CatchUpWindow, ScheduleSpec, ScheduleState};
 use crate::cron::{CronError, Fire, Label, Recurrence, Timetable, Zone, ZoneError};
 use crate::limits::{Limits, RETRIES_MAX};
 use crate::request::{
@@ -218,12 +218,16 @@ impl Prepared {
         self.end.is_some_and(|end| end <= now)
     }
 
-    /// Where deciding goes on: after the cursor, and after the reading of the last label decided,
-    /// which a change of zone may have brought round again.
-    pub(super) fn resume_after(&self, cursor: Timestamp, last_label: Option<&str>) -> Timestamp {
-        let label = last_label.and_then(|label| label.parse::<Label>().ok());
+    /// Where deciding goes on. An elapsed schedule follows its cursor. A wall-clock one also waits
+    /// until time passes everything it ever decided: after a step of the clock, and after a change
+    /// of zone that would bring the reading of its last label round again.
+    pub(super) fn resume_after(&self, state: &ScheduleState) -> Timestamp {
+        if self.recurrence.timetable().is_elapsed() {
+            return state.cursor;
+        }
+        let label = state.last_label.as_ref().and_then(|label| label.parse::<Label>().ok());
         let passed = label.and_then(|label| self.recurrence.passed(label));
-        passed.map_or(cursor, |passed| passed.max(cursor))
+        passed.map_or(state.high_water, |passed| passed.max(state.high_water))
     }
 
     /// How old an occurrence may be and still be made up for. `newest` is the newest late one.
