@@ -124,7 +124,8 @@ pub struct ClaimRequest {
     /// Random, fresh per call.
     pub token: u64,
     /// The answer to an earlier call with this token was lost: if that call claimed anything
-    /// that still stands, hand out exactly that again.
+    /// that still stands, hand out exactly that again, in the order of the claim and whatever
+    /// now forbids new claims; else claim as ever.
     pub repeated: bool,
     /// A lease of these claims' own (remote workers); `None`: the worker's lease covers them.
     pub lease_until: Option<Timestamp>,
@@ -136,7 +137,7 @@ pub struct ClaimBatch {
     pub claimed: Vec<Claimed>,
     /// When this call is worth repeating without a wake-up: the next due task, the next opening
     /// of a rate limit. `None`: only a wake-up will bring something. May be earlier than that,
-    /// never later; says nothing when the batch is full.
+    /// never later; but later than `now`. Says nothing when the batch is full.
     pub next_at: Option<Timestamp>,
 }
 

@@ -29,14 +29,14 @@ enum Obstacle {
 impl Model {
     pub(super) fn claim(&mut self, request: &ClaimRequest) -> ClaimBatch {
         let mut batch = ClaimBatch::default();
-        if request.max == 0 || self.settings.frozen.is_some() || !self.may_claim(request) {
-            return batch;
-        }
         if request.repeated {
             batch.claimed = self.claimed_before(request);
             if !batch.claimed.is_empty() {
                 return batch;
             }
+        }
+        if request.max == 0 || self.settings.frozen.is_some() || !self.may_claim(request) {
+            return batch;
         }
         // One task at a time, from the start of the line, for whatever happens to one may
         // change the line.
