@@ -3,8 +3,12 @@
 //!
 //! This binary is its own runner and its own second Matins, so it has a `main` of its own.
 
+#[path = "process_runner/command.rs"]
+mod command;
 #[path = "process_runner/end.rs"]
 mod end;
+#[path = "process_runner/engine.rs"]
+mod engine;
 #[path = "process_runner/harness.rs"]
 mod harness;
 #[path = "process_runner/limits.rs"]
@@ -28,6 +32,13 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some(runner::HIDDEN_WORD) => runner::main(),
         Some(second::WORD) => second::main(),
-        _ => harness::main(&[end::CASES, limits::CASES, output::CASES, start::CASES, tree::CASES]),
+        _ => harness::main(&[
+            command::CASES,
+            end::CASES,
+            limits::CASES,
+            output::CASES,
+            start::CASES,
+            tree::CASES,
+        ]),
     }
 }

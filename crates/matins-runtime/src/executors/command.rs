@@ -151,7 +151,7 @@ impl Executor for CommandExecutor {
         let timed_out = exit.end == End::TimedOut
             || exit.end == End::Cancelled && reason == Some(StopReason::Timeout);
         let cleanup = if timed_out { self.clean_up(&run, &config).await } else { None };
-        outcome::finished(exit, reason, run.timeout, &config, &self.host.limits, cleanup)
+        outcome::finished(&exit, reason, run.timeout, &config, &self.host.limits, cleanup)
     }
 
     fn ends_when_dropped(&self) -> bool {

@@ -135,14 +135,14 @@ impl HttpExecutor {
                     hops += 1;
                     call = call.redirected(status, next);
                 }
-                Some(Err(message)) => return response::odd(&call, status, message),
+                Some(Err(message)) => return response::odd(&call, status, &message),
                 Some(Ok(next)) => {
                     let mut text = format!("redirected to {}, ", shown(&next));
                     let _ = match self.redirects {
                         0 => write!(text, "and redirects are not followed"),
                         most => write!(text, "and {most} redirects have been followed"),
                     };
-                    return response::odd(&call, status, text);
+                    return response::odd(&call, status, &text);
                 }
                 None => {
                     let now = self.host.clock.now();

@@ -11,7 +11,7 @@ use super::super::{CommandConfig, ResultMode};
 use crate::process::{Captured, CommandExit, End, ResultBytes, Status};
 
 pub(super) fn finished(
-    exit: CommandExit,
+    exit: &CommandExit,
     reason: Option<StopReason>,
     timeout: Timeout,
     config: &CommandConfig,
@@ -22,8 +22,8 @@ pub(super) fn finished(
         Some(Status::Code(code)) => Some(code),
         Some(Status::Signal(_)) | None => None,
     };
-    let outcome = outcome(&exit, reason, timeout, config, limits, cleanup);
-    let trace = Trace { exit_code, http_status: None, output: output(exit.output) };
+    let outcome = outcome(exit, reason, timeout, config, limits, cleanup);
+    let trace = Trace { exit_code, http_status: None, output: output(&exit.output) };
     Finished { outcome, trace }
 }
 
@@ -114,7 +114,7 @@ fn completed(result: &ResultBytes, mode: ResultMode, limits: &Limits) -> Outcome
     Outcome::Completed { result, result_dropped_bytes: dropped }
 }
 
-fn output(captured: Captured) -> Output {
+fn output(captured: &Captured) -> Output {
     let dropped = captured.dropped();
     let gap_at = captured.head.len();
     Output { bytes: captured.bytes(), dropped, gap_at }

@@ -58,10 +58,10 @@ pub(super) fn judge_url(url: &Url, reach: Reach, policy: &AddressPolicy) -> Resu
 
 pub(super) fn judge_name(name: &str) -> Result<(), Refused> {
     let plain = name.trim_end_matches('.').to_ascii_lowercase();
-    match METADATA_NAMES.iter().any(|known| plain == *known) {
-        true => Err(Refused::Metadata(plain)),
-        false => Ok(()),
+    if METADATA_NAMES.iter().any(|known| plain == *known) {
+        return Err(Refused::Metadata(plain));
     }
+    Ok(())
 }
 
 pub(super) fn judge(address: IpAddr, reach: Reach, policy: &AddressPolicy) -> Result<(), Refused> {
@@ -133,7 +133,7 @@ const NOT_PUBLIC_V4: [Cidr; 13] = [
     v4(224, 0, 0, 0, 3),
 ];
 
-/// IPv6 that is public although it lies outside 2000::/3, judged by the address it carries.
+/// IPv6 that is public although it lies outside `2000::/3`, judged by the address it carries.
 const TRANSLATED: Cidr = v6(0x0064, 0xff9b, 0, 0, 96);
 const GLOBAL: Cidr = v6(0x2000, 0, 0, 0, 3);
 const NOT_PUBLIC_V6: [Cidr; 2] = [
@@ -166,8 +166,7 @@ fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => {
             Some(v4(high, low))
         }
-        [0x64, 0xff9b, .., high, low] => Some(v4(high, low)),
-        [0x2002, high, low, ..] => Some(v4(high, low)),
+        [0x64, 0xff9b, .., high, low] | [0x2002, high, low, ..] => Some(v4(high, low)),
         [0x2001, 0, .., high, low] => Some(v4(!high, !low)),
         _ => None,
     }

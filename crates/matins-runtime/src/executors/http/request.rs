@@ -121,12 +121,12 @@ impl Call {
             None => Method::GET,
         };
         let mut headers = headers.map(|raw| payload_headers(&raw)).transpose()?.unwrap_or_default();
-        let body = body.map(|raw| match serde_json::from_str::<String>(raw.get()) {
-            Ok(text) => Bytes::from(text),
-            Err(_) => {
-                headers.entry(CONTENT_TYPE).or_insert(JSON);
-                Bytes::copy_from_slice(raw.get().as_bytes())
+        let body = body.map(|raw| {
+            if let Ok(text) = serde_json::from_str::<String>(raw.get()) {
+                return Bytes::from(text);
             }
+            headers.entry(CONTENT_TYPE).or_insert(JSON);
+            Bytes::copy_from_slice(raw.get().as_bytes())
         });
         let target = target(&method, &url);
         let secrets = url.password().map(str::to_owned).into_iter().collect();

@@ -33,7 +33,7 @@ pub(super) async fn finished(
         Ok(body) => body,
         Err(error) => {
             let text = format!("{} answered {status}, then {}", call.target, error_text(&error));
-            let outcome = failed(call, ErrorClass::Network, text, false);
+            let outcome = failed(call, ErrorClass::Network, &text, false);
             return with_status(outcome, status, Output::default());
         }
     };
@@ -43,7 +43,8 @@ pub(super) async fn finished(
         return with_status(outcome, status, Output::default());
     }
     let (class, permanent) = class_of(status);
-    let mut outcome = failed(call, class, format!("{} answered {status}", call.target), permanent);
+    let text = format!("{} answered {status}", call.target);
+    let mut outcome = failed(call, class, &text, permanent);
     if let Outcome::Failed { retry_after, permanent: false, .. } = &mut outcome {
         let wanted = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let wait = wanted.and_then(|value| retry_after::parse(value, now));
@@ -56,13 +57,13 @@ pub(super) async fn finished(
 /// No answer came.
 pub(super) fn broken(call: &Call, error: &reqwest::Error) -> Finished {
     let text = format!("{}: {}", call.target, error_text(error));
-    failed(call, ErrorClass::Network, text, false).into()
+    failed(call, ErrorClass::Network, &text, false).into()
 }
 
 /// A redirect that is not followed. Asked again, the server would say the same.
-pub(super) fn odd(call: &Call, status: StatusCode, text: String) -> Finished {
+pub(super) fn odd(call: &Call, status: StatusCode, text: &str) -> Finished {
     let text = format!("{} answered {status}: {text}", call.target);
-    with_status(failed(call, ErrorClass::Http3xx, text, true), status, Output::default())
+    with_status(failed(call, ErrorClass::Http3xx, &text, true), status, Output::default())
 }
 
 fn with_status(outcome: Outcome, status: StatusCode, output: Output) -> Finished {
@@ -70,8 +71,8 @@ fn with_status(outcome: Outcome, status: StatusCode, output: Output) -> Finished
     Finished { outcome, trace }
 }
 
-fn failed(call: &Call, class: ErrorClass, text: String, permanent: bool) -> Outcome {
-    let error = TaskError::new(class, call.masked(&text));
+fn failed(call: &Call, class: ErrorClass, text: &str, permanent: bool) -> Outcome {
+    let error = TaskError::new(class, call.masked(text));
     Outcome::Failed { error, permanent, retry_after: None }
 }
 
