@@ -1,8 +1,8 @@
 //! When a schedule fires, and what becomes of every occurrence.
 //!
-//! [`ScheduleSpec::prepare`] checks what was written and makes it ready for use. [`decide`] looks at
-//! a schedule at a given time and answers with a [`FirePlan`]: the tasks to start, a record of what
-//! became of every occurrence since the last look, and the schedule's next state. Changes by
+//! [`ScheduleSpec::prepare`] checks what was written and makes it ready for use. [`decide`] looks
+//! at a schedule at a given time and answers with a [`FirePlan`]: the tasks to start, a record of
+//! what became of every occurrence since the last look, and the schedule's next state. Changes by
 //! people (edit, pause, resume, trigger, backfill) are plans too, so that one transaction of the
 //! store carries out each of them.
 //!

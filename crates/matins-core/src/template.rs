@@ -157,10 +157,11 @@ fn scan(text: &str, offset: usize, json: bool, parts: &mut Vec<Part>) -> Result<
         let close = text[open..].find("}}").ok_or_else(|| error("{{ is not closed by }}"))?;
         let written = &text[open + 2..open + close];
         // Inside JSON a quote of the expression may be written \".
-        let inner = match json {
-            true => serde_json::from_str::<String>(&format!("\"{written}\""))
-                .map_err(|_| error("not valid text of JSON"))?,
-            false => written.to_owned(),
+        let inner = if json {
+            let quoted = format!("\"{written}\"");
+            serde_json::from_str(&quoted).map_err(|_| error("not valid text of JSON"))?
+        } else {
+            written.to_owned()
         };
         parts.push(Part::Text(text[done..open].to_owned()));
         parts.push(expression(&inner, offset + open)?);
@@ -254,8 +255,7 @@ fn split_unquoted(text: &str, separator: char) -> Vec<&str> {
     let mut start = 0;
     for (at, c) in text.char_indices() {
         match quote {
-            Some(open) if c == open => quote = None,
-            Some(_) => {}
+            Some(open) => quote = (c != open).then_some(open),
             None if c == '\'' || c == '"' => quote = Some(c),
             None if c == separator => {
                 pieces.push(&text[start..at]);
@@ -371,9 +371,10 @@ mod tests {
             key: "2026-11-30T02:00:00",
             schedule: "orders \"sync\"",
         };
-        match text.starts_with(['[', '{']) && !text.starts_with("{{") {
-            true => Template::parse_json(&Json::parse(text).unwrap()),
-            false => Template::parse(text),
+        if text.starts_with(['[', '{']) && !text.starts_with("{{") {
+            Template::parse_json(&Json::parse(text).unwrap())
+        } else {
+            Template::parse(text)
         }
         .unwrap_or_else(|error| panic!("{text}: {error}"))
         .render(&context)

@@ -5,10 +5,10 @@ mod world;
 
 use std::time::{Duration, Instant};
 
-use matins_core::Json;
 use matins_core::duration::Span;
 use matins_core::limits::Limits;
 use matins_core::schedule::*;
+use matins_core::{Json, State};
 use world::{World, at, plus, spec};
 
 fn blackout(from: &str, to: &str) -> Blackout {
@@ -545,6 +545,8 @@ fn what_can_never_fire_again_is_refused() {
     }
 }
 
+type Change<'a> = &'a dyn Fn(&mut ScheduleSpec);
+
 #[test]
 fn every_key_is_checked() {
     let now = at("2026-11-29T00:00:00Z");
@@ -554,7 +556,6 @@ fn every_key_is_checked() {
         let error = World::try_new(wrong, now).err().expect("refused");
         (error.code, error.field)
     };
-    type Change<'a> = &'a dyn Fn(&mut ScheduleSpec);
     let cases: &[(Change<'_>, &str)] = &[
         (&|s| s.name.clear(), "name"),
         (&|s| s.kind = "\u{7}".to_owned(), "type"),
@@ -642,7 +643,6 @@ fn backfill_of_a_half_open_range() {
         let time = at(&format!("2026-11-0{day}T02:00:00Z"));
         (Occurrence { time, kind: OccurrenceKind::Backfill, ..template.clone() }, state)
     };
-    use matins_core::State;
     let fired = [
         known(1, Some(State::Completed)),
         known(2, Some(State::Failed)),

@@ -42,7 +42,8 @@ pub struct LabelRange {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a label: expected a local date-time such as 2026-11-29T02:00:00 (or with #2) or a UTC instant such as 2026-11-29T18:00:00Z (or with #e1)"
+    "{text:?} is not a label: expected a local date-time such as 2026-11-29T02:00:00 (or with \
+     #2) or a UTC instant such as 2026-11-29T18:00:00Z (or with #e1)"
 )]
 pub struct LabelError {
     pub text: String,

@@ -32,7 +32,7 @@ struct Piece<'a> {
     start: usize,
 }
 
-impl<'a> Piece<'a> {
+impl Piece<'_> {
     fn slice(self, range: Range<usize>) -> Self {
         Self { text: &self.text[range.clone()], start: self.start + range.start }
     }
@@ -78,10 +78,10 @@ pub(super) fn rule(text: &str) -> Result<Rule, CronError> {
         let problem = format!("nothing is written; expected {}", Field::Expression.expected());
         return Err(whole.error(Field::Expression, problem));
     };
-    let fields = match first.text.starts_with('@') {
-        true => return nickname(*first, whole),
-        false => field_names(&tokens),
-    };
+    if first.text.starts_with('@') {
+        return nickname(*first, whole);
+    }
+    let fields = field_names(&tokens);
     refuse_strange_characters(whole, &tokens, fields)?;
     let Some(fields) = fields else {
         let found = tokens.len();

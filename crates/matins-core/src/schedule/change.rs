@@ -187,13 +187,13 @@ pub fn step_back(state: &ScheduleState, limits: &Limits, now: Timestamp) -> Opti
 
 /// The zone table has changed since the next time was computed.
 pub fn rearm(state: &ScheduleState, prepared: &Prepared) -> Option<FirePlan> {
-    let stale = state.status == ScheduleStatus::Active && state.zone_table != tz_release();
-    stale.then(|| {
-        let mut state = state.clone();
-        state.rev += 1;
-        arm(&mut state, prepared);
-        plan(state)
-    })
+    if state.status != ScheduleStatus::Active || state.zone_table == tz_release() {
+        return None;
+    }
+    let mut state = state.clone();
+    state.rev += 1;
+    arm(&mut state, prepared);
+    Some(plan(state))
 }
 
 /// Starts a task by hand, in the name of `label` or of this very moment.

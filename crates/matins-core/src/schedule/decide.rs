@@ -11,8 +11,8 @@
 //! has at most [`FIRES_MAX`] fires and [`RECORDS_MAX`] records; what is left then is due at once.
 //!
 //! The clock may be set back. A wall-clock schedule then waits until time passes its cursor. An
-//! elapsed one goes on (see `change::step_back`): up to the high water, labels that fired are known to
-//! have fired and are left alone, the others are decided anew under the name of a new epoch.
+//! elapsed one goes on (see `step_back`): up to the high water, labels that fired are left alone,
+//! the others are decided anew under the name of a new epoch.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -113,7 +113,7 @@ pub(super) fn run_at(
         Duration::try_from(next.time.duration_since(fire.time)).unwrap_or(jitter)
     });
     let share = share(state.uid, &fire.label.to_string());
-    let delay = jitter.min(slot).as_micros() * u128::from(share) >> 64;
+    let delay = (jitter.min(slot).as_micros() * u128::from(share)) >> 64;
     later(fire.time, Duration::from_micros(delay as u64)).max(now)
 }
 
@@ -124,7 +124,7 @@ fn share(uid: Uuid, label: &str) -> u64 {
     let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ hash >> 31
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
 }
