@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use matins_core::executor::{Executor, StopReason};
+use matins_core::executor::StopReason;
 use matins_core::store::{Settings, StoreError};
 use matins_core::task::{Name, TaskId, WorkerId};
 use tokio::sync::watch;
@@ -36,6 +36,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::client::Client;
+pub use crate::executors::Executors;
 use crate::progress::Progress;
 use crate::rules::Rules;
 
@@ -61,8 +62,11 @@ pub struct EngineConfig {
     pub paused: bool,
     /// Run only this task, then nothing more: the one-task worker of `matins run`.
     pub only: Option<TaskId>,
-    /// Zones and schedules of this node's file are applied by whoever starts the engine.
+    /// Tells this process from every other that ever had the node's name.
     pub incarnation: Uuid,
+    /// The mark of this node's processes (see [`run_mark`]): what a dead predecessor left with
+    /// that mark is ended before anything is taken over from it.
+    pub run_mark: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,12 +92,16 @@ impl Default for EngineConfig {
             paused: false,
             only: None,
             incarnation: Uuid::new_v4(),
+            run_mark: None,
         }
     }
 }
 
-/// Executors by type. A type without one is never claimed.
-pub type Executors = BTreeMap<Name, Arc<dyn Executor>>;
+/// The mark of a node's processes. The store's id is part of it, so that a node of another store
+/// with the same name is left alone.
+pub fn run_mark(store_id: Uuid, node_id: &str) -> String {
+    format!("{}-{node_id}", store_id.simple())
+}
 
 /// A running engine. Dropping it does not stop it; [`Engine::shutdown`] does.
 #[derive(Clone)]

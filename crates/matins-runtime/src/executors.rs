@@ -6,7 +6,62 @@ pub mod http;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use matins_core::executor::Executor;
+use matins_core::task::Name;
+
+use crate::rules::{AD_HOC_COMMAND, AD_HOC_HTTP, Rules, TypeExecutor};
+use command::{CommandExecutor, CommandHost};
+use http::{HttpConfigError, HttpExecutor, HttpHost};
+
+/// What the executors of a node share.
+#[derive(Clone)]
+pub struct Hosts {
+    pub command: CommandHost,
+    pub http: HttpHost,
+}
+
+/// A type whose entry cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("tasks.{kind}.{error}")]
+pub struct ExecutorError {
+    pub kind: Name,
+    #[source]
+    pub error: HttpConfigError,
+}
+
+/// Executors by type.
+pub type Executors = BTreeMap<Name, Arc<dyn Executor>>;
+
+/// The executors of the types that a file defines, and of the ad-hoc ones that it allows. Rust
+/// handlers are added by whoever has them.
+pub fn executors(rules: &Rules, hosts: &Hosts) -> Result<Executors, ExecutorError> {
+    let mut executors = Executors::new();
+    if rules.allow_commands.allows(AD_HOC_COMMAND) {
+        let executor = CommandExecutor::ad_hoc(hosts.command.clone(), rules.base_dir.clone());
+        executors.insert(AD_HOC_COMMAND.into(), Arc::new(executor));
+    }
+    if rules.allow_commands.allows(AD_HOC_HTTP) {
+        let executor = HttpExecutor::ad_hoc(hosts.http.clone());
+        executors.insert(AD_HOC_HTTP.into(), Arc::new(executor));
+    }
+    for (kind, rule) in &rules.types {
+        let executor: Arc<dyn Executor> = match &rule.executor {
+            TypeExecutor::Command(config) => {
+                Arc::new(CommandExecutor::of_type(hosts.command.clone(), config.clone()))
+            }
+            TypeExecutor::Http(config) => {
+                let made = HttpExecutor::of_type(hosts.http.clone(), config);
+                Arc::new(made.map_err(|error| ExecutorError { kind: kind.clone(), error })?)
+            }
+            TypeExecutor::Handler => continue,
+        };
+        executors.insert(kind.clone(), executor);
+    }
+    Ok(executors)
+}
 
 /// A value from the file; a secret one came by reference (`env:`, `file:`) and is masked in
 /// output, errors and logs.

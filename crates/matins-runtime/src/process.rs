@@ -43,7 +43,7 @@ mod wire;
 
 pub use capture::Captured;
 pub use clock::Moment;
-pub(crate) use mask::Masker;
+pub(crate) use mask::{Masker, with_parts};
 pub use running::{Control, Runner, Running, SpawnError, Stream};
 pub use spec::{
     CommandExit, CommandSpec, End, Lease, Program, ResultBytes, ResultFrom, RunId, SpecError,

@@ -256,7 +256,8 @@ impl Client {
         Err(contended(name))
     }
 
-    pub(crate) async fn plan(
+    /// What `plan` makes of a schedule as it was read, with everything a decision needs.
+    pub async fn plan(
         &self,
         due: &DueSchedule,
         frozen: bool,

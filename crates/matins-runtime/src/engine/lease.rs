@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::Core;
 use super::producer::Trouble;
+use crate::process;
 
 /// Longest time until a cancel from another process reaches the run.
 const CANCEL_POLL: Duration = Duration::from_millis(500);
@@ -25,6 +26,20 @@ const CANCEL_POLL: Duration = Duration::from_millis(500);
 /// its claims lapse at once. Whoever starts the engine holds the node's lock, which a live
 /// predecessor would hold.
 pub(super) async fn take_over(core: &Core) -> Result<(), StoreError> {
+    if let Some(mark) = core.config.run_mark.clone() {
+        let swept = tokio::task::spawn_blocking(move || {
+            process::sweep_leftovers(|run| run.node == mark)
+        });
+        match swept.await {
+            Ok(swept) if swept.survivors > 0 => {
+                tracing::error!(survivors = swept.survivors, "processes of a predecessor live on");
+            }
+            Ok(swept) if swept.killed > 0 => {
+                tracing::warn!(killed = swept.killed, "ended processes that a predecessor left");
+            }
+            _ => {}
+        }
+    }
     let node = core.config.node_id.as_str();
     let own = core.worker();
     let dead: Vec<Worker> = core

@@ -23,6 +23,7 @@ use matins_core::task::{ErrorClass, Task, TaskError};
 use super::{CommandConfig, CommandLine, ResultMode};
 use crate::process::{
     CommandExit, CommandSpec, End, Lease, Moment, Program, ResultFrom, RunId, Runner, Running,
+    with_parts,
 };
 
 pub use ad_hoc::AdHoc;
@@ -80,7 +81,8 @@ impl CommandExecutor {
         spec.env = environment(&run.claimed.task, run.claimed.claim.fence);
         let own = config.env.iter().map(|(name, value)| (name.into(), (&value.value).into()));
         spec.env.extend(own);
-        spec.secrets = config.env.values().filter(|s| s.secret).map(|s| s.value.clone()).collect();
+        let secret = config.env.values().filter(|setting| setting.secret);
+        spec.secrets = secret.flat_map(|setting| with_parts(&setting.value)).collect();
         spec.cwd = Some(config.cwd.clone());
         spec.stdin = stdin;
         spec.user.clone_from(&config.user);

@@ -7,6 +7,25 @@ const MASK: &[u8] = b"***";
 /// A shorter value occurs by chance everywhere; hiding it would make the output unreadable.
 pub(super) const SECRET_BYTES_MIN: usize = 4;
 
+/// A part of a secret shorter than this is more likely a common word.
+const PART_BYTES_MIN: usize = 8;
+
+/// A secret value and those parts of it that are secret by themselves: the token behind
+/// `Bearer`, a URL's password, the tokens in its path and query.
+pub(crate) fn with_parts(secret: &str) -> Vec<String> {
+    let mut parts = vec![secret.to_owned()];
+    let is_part = |part: &&str| part.len() >= PART_BYTES_MIN;
+    parts.extend(secret.split_ascii_whitespace().filter(is_part).map(str::to_owned));
+    if let Some((_, rest)) = secret.split_once("://") {
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let password = authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+        parts.extend(password.map(|(_, password)| password.to_owned()));
+        let tokens = path.split(['/', '?', '&', '=', '#']).filter(is_part);
+        parts.extend(tokens.map(str::to_owned));
+    }
+    parts
+}
+
 pub(crate) struct Masker {
     secrets: Vec<Vec<u8>>,
     starts: [bool; 256],
@@ -122,6 +141,20 @@ mod tests {
                 assert_eq!(shown, expected, "{secrets:?} in {text:?}, reads of {size}");
             }
         }
+    }
+
+    #[test]
+    fn parts_of_a_secret_are_secret() {
+        for (secret, part) in [
+            ("Bearer S3KR1T-42", "S3KR1T-42"),
+            ("postgres://app:pw-42@db.internal/orders", "pw-42"),
+            ("https://hooks.test/send?access_token=0123456789", "0123456789"),
+            ("https://hooks.test/services/T0123456", "T0123456"),
+        ] {
+            assert!(with_parts(secret).iter().any(|found| found == part), "{secret}");
+        }
+        let url = with_parts("postgres://app:pw-42@db.internal/orders");
+        assert!(!url.iter().any(|part| part == "orders" || part == "app"), "{url:?}");
     }
 
     #[test]

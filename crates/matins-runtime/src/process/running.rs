@@ -62,17 +62,17 @@ impl Runner {
 
     /// Refuses a program that is no runner, or one of another version.
     pub async fn probe(&self) -> Result<(), SpawnError> {
-        let asked = Command::new(&self.path)
-            .args([HIDDEN_WORD, PROBE_WORD])
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let path = || self.path.clone();
-        match timeout(SPEC_PATIENCE, asked).await {
+        let failed = |source| SpawnError::Runner { path: self.path.clone(), source };
+        let mut command = std::process::Command::new(&self.path);
+        command.args([HIDDEN_WORD, PROBE_WORD]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = start(command).map_err(failed)?;
+        let pid = pid_of(&child);
+        let answer = timeout(SPEC_PATIENCE, child.wait_with_output()).await;
+        Children::lock().remove(pid);
+        match answer {
             Ok(Ok(answer)) if answer.stdout.trim_ascii() == probe_answer().as_bytes() => Ok(()),
-            Ok(Err(source)) => Err(SpawnError::Runner { path: path(), source }),
-            Ok(Ok(_)) | Err(_) => Err(SpawnError::NotARunner { path: path() }),
+            Ok(Err(source)) => Err(failed(source)),
+            Ok(Ok(_)) | Err(_) => Err(SpawnError::NotARunner { path: self.path.clone() }),
         }
     }
 
@@ -87,14 +87,9 @@ impl Runner {
             .env(RUN_MARK, spec.run.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut child = {
-            let mut children = Children::lock();
-            let started = Command::from(command).spawn();
-            let child =
-                started.map_err(|source| SpawnError::Runner { path: self.path.clone(), source })?;
-            children.insert(pid_of(&child));
-            child
-        };
+        let started = start(command);
+        let mut child =
+            started.map_err(|source| SpawnError::Runner { path: self.path.clone(), source })?;
         let lost_pipe = || SpawnError::Protocol("its pipes are missing".to_owned());
         let orders = child.stdin.take().ok_or_else(lost_pipe)?;
         let reports = child.stdout.take().ok_or_else(lost_pipe)?;
@@ -120,6 +115,14 @@ impl Runner {
         running.hand_over(spec).await?;
         Ok(running)
     }
+}
+
+/// Starts a child that is known as one before anybody can take it for an orphan.
+fn start(command: std::process::Command) -> io::Result<Child> {
+    let mut children = Children::lock();
+    let child = Command::from(command).kill_on_drop(false).spawn()?;
+    children.insert(pid_of(&child));
+    Ok(child)
 }
 
 fn pid_of(child: &Child) -> i32 {

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::super::{HttpConfig, Setting};
 use super::Reach;
+use crate::process::with_parts;
 
 /// Headers that frame the message; the client sets them, nobody else.
 const FRAMING: [&str; 9] = [
@@ -72,7 +73,8 @@ impl Template {
             headers.append(name, value);
         }
         let settings = config.headers.values().chain([&config.url]).chain(&config.body);
-        let secrets = settings.filter(|setting| setting.secret).map(|s| s.value.clone()).collect();
+        let secret = settings.filter(|setting| setting.secret);
+        let secrets = secret.flat_map(|setting| with_parts(&setting.value)).collect();
         let body = config.body.as_ref().map(|Setting { value, .. }| Bytes::from(value.clone()));
         let has_body = !matches!(method, Method::GET | Method::HEAD);
         let target = if config.url.secret { method.to_string() } else { target(&method, &url) };

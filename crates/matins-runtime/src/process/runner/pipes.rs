@@ -309,7 +309,8 @@ impl Output {
         let kept = std::mem::replace(&mut self.kept, Capture::new(0)).finish();
         let result = std::mem::replace(&mut self.result, none()).finish();
         let complaint = std::mem::replace(&mut self.complaint, none()).finish().bytes;
-        let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
+        let complaint = String::from_utf8_lossy(&complaint).replace(char::is_control, " ");
+        let complaint = complaint.trim().to_owned();
         (kept, result, Some(complaint).filter(|line| !line.is_empty()))
     }
 }
