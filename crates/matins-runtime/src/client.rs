@@ -36,6 +36,8 @@ pub struct Answer {
     pub task: Task,
     /// The task was there before: its key, or the client's id, is taken.
     pub deduplicated: bool,
+    /// The task was there before and waits; it has the new payload and times now.
+    pub replaced: bool,
 }
 
 #[derive(Clone)]
@@ -190,13 +192,13 @@ impl Client {
                 self.inner.metrics.enqueued(&new.kind);
                 let (id, kind) = (new.id, new.kind.clone());
                 self.inner.events.send(now, || What::Enqueued { id, kind });
-                Ok(Answer { task: Task::from_new(new, now), deduplicated: false })
+                Ok(Answer { task: Task::from_new(new, now), deduplicated: false, replaced: false })
             }
             Enqueued::Existing(task) => {
                 self.inner.metrics.deduplicated();
-                Ok(Answer { task: *task, deduplicated: true })
+                Ok(Answer { task: *task, deduplicated: true, replaced: false })
             }
-            Enqueued::Replaced(task) => Ok(Answer { task: *task, deduplicated: false }),
+            Enqueued::Replaced(task) => Ok(Answer { task: *task, deduplicated: false, replaced: true }),
             Enqueued::Rejected(task) => Err(ClientError::DuplicateKey(task)),
         }
     }

@@ -1,0 +1,233 @@
+//! What a run wrote: the bytes that were kept, or the stream while it runs.
+
+use std::time::Duration;
+
+use axum::http::{HeaderValue, header};
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::stream;
+use matins_core::task::{Attempt, Output, State, TaskId};
+use matins_runtime::Client;
+use matins_runtime::live::Follow;
+use serde::Serialize;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::api::Api;
+use crate::call::Call;
+use crate::call::body::Nothing;
+use crate::problem::{Code, Problem, Result};
+use crate::sse;
+use crate::wire::task::OutputQuery;
+
+pub(super) async fn output(api: Api, call: Call<OutputQuery, Nothing>) -> Result<Response> {
+    let id = call.task_id()?;
+    let task = api.client().task(id).await?;
+    if let Some(number) = call.query.attempt.filter(|number| *number == 0 || *number > task.attempt)
+    {
+        let detail = format!("task {id} has no attempt {number}; it has {}", task.attempt);
+        return Err(Problem::new(Code::NotFound, detail));
+    }
+    if call.query.follow {
+        let follower = Follower::new(api.client().clone(), id, call.query.attempt);
+        let events = stream::unfold(follower, Follower::step);
+        return sse::stream(&api, call.connection, events);
+    }
+    let attempts = api.client().attempts(id).await?;
+    let wanted = |attempt: &&Attempt| call.query.attempt.is_none_or(|n| n == attempt.number);
+    let Some(attempt) = attempts.iter().rfind(wanted) else {
+        return match call.query.attempt {
+            None => Ok(bytes(id, &Output::default())),
+            Some(n) => Err(Problem::new(Code::NotFound, format!("attempt {n} is not kept"))),
+        };
+    };
+    let live = api.client().live().follow(id).filter(|live| live.attempt == attempt.number);
+    match live.filter(|_| attempt.outcome.is_none()) {
+        Some(live) => {
+            let so_far = Output { bytes: live.backlog.to_vec(), dropped: 0, gap_at: 0 };
+            Ok(bytes(id, &so_far))
+        }
+        None => Ok(bytes(id, &attempt.output)),
+    }
+}
+
+/// The kept bytes as a download that no browser runs.
+fn bytes(id: TaskId, output: &Output) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{id}.out\"")),
+    ];
+    let mut response = (headers, output.bytes.clone()).into_response();
+    if output.dropped > 0 {
+        let headers = response.headers_mut();
+        headers.insert("matins-dropped-bytes", HeaderValue::from(output.dropped));
+        headers.insert("matins-gap-at", HeaderValue::from(output.gap_at));
+    }
+    response
+}
+
+#[derive(Serialize)]
+struct Chunk<'a> {
+    chunk: std::borrow::Cow<'a, str>,
+    encoding: &'static str,
+}
+
+#[derive(Serialize)]
+struct Lagged {
+    missed: u64,
+}
+
+#[derive(Serialize)]
+struct End {
+    state: State,
+    attempt: u32,
+}
+
+/// How often the store is asked about an attempt that runs elsewhere, or has not begun.
+const POLL: Duration = Duration::from_millis(200);
+/// How long the store may lag behind the end of a run.
+const SETTLE_MAX: Duration = Duration::from_secs(30);
+
+enum Stage {
+    /// Waits until the attempt is seen here, or has ended somewhere.
+    Seek,
+    Live(Receiver<Bytes>),
+    /// The run is over; its settlement is on the way.
+    Settle(tokio::time::Instant),
+    Over,
+}
+
+/// Follows one attempt from wherever it is to its end.
+struct Follower {
+    client: Client,
+    id: TaskId,
+    attempt: Option<u32>,
+    stage: Stage,
+    /// The first bytes of a character whose rest has not come yet.
+    partial: Vec<u8>,
+}
+
+impl Follower {
+    fn new(client: Client, id: TaskId, attempt: Option<u32>) -> Self {
+        Self { client, id, attempt, stage: Stage::Seek, partial: Vec::new() }
+    }
+
+    /// The next event, and the follower after it.
+    async fn step(mut self) -> Option<(Event, Self)> {
+        loop {
+            let event = match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Seek => self.seek().await,
+                Stage::Live(rest) => self.live(rest).await,
+                Stage::Settle(until) => self.settled(until).await,
+                Stage::Over => return None,
+            };
+            if let Some(event) = event {
+                return Some((event, self));
+            }
+        }
+    }
+
+    async fn seek(&mut self) -> Option<Event> {
+        let wanted = |number: u32| self.attempt.is_none_or(|n| n == number);
+        if let Some(Follow { attempt, backlog, rest }) = self.client.live().follow(self.id)
+            && wanted(attempt)
+        {
+            self.attempt = Some(attempt);
+            self.stage = Stage::Live(rest);
+            return self.chunk(&backlog);
+        }
+        match self.stored().await {
+            Ok(Some((ended, output))) => {
+                self.attempt = Some(ended);
+                self.stage = Stage::Settle(tokio::time::Instant::now() + SETTLE_MAX);
+                let text = self.chunk(&output.bytes);
+                // What was cut in the middle of a character is not completed by anything.
+                text.or_else(|| self.rest())
+            }
+            Ok(None) => {
+                tokio::time::sleep(POLL).await;
+                self.stage = Stage::Seek;
+                None
+            }
+            Err(problem) => Some(sse::event("error", &problem.view())),
+        }
+    }
+
+    async fn live(&mut self, mut rest: Receiver<Bytes>) -> Option<Event> {
+        match rest.recv().await {
+            Ok(chunk) => {
+                self.stage = Stage::Live(rest);
+                self.chunk(&chunk)
+            }
+            Err(RecvError::Lagged(missed)) => {
+                self.stage = Stage::Live(rest);
+                Some(sse::event("lagged", &Lagged { missed }))
+            }
+            Err(RecvError::Closed) => {
+                self.stage = Stage::Settle(tokio::time::Instant::now() + SETTLE_MAX);
+                self.rest()
+            }
+        }
+    }
+
+    /// The attempt that was asked for, once it has ended. An attempt of a task that has ended
+    /// without one is number 0.
+    async fn stored(&self) -> Result<Option<(u32, Output)>> {
+        let task = self.client.task(self.id).await?;
+        let attempts = self.client.attempts(self.id).await?;
+        let wanted = |attempt: &&Attempt| self.attempt.is_none_or(|n| n == attempt.number);
+        let last = attempts.iter().rfind(wanted);
+        // Without a number, a task that waits is followed into its next attempt.
+        let waits = self.attempt.is_none() && task.state == State::Pending;
+        Ok(match last {
+            _ if waits => None,
+            Some(attempt) if attempt.outcome.is_some() => {
+                Some((attempt.number, attempt.output.clone()))
+            }
+            None if !task.state.is_live() => Some((0, Output::default())),
+            _ => None,
+        })
+    }
+
+    async fn settled(&mut self, until: tokio::time::Instant) -> Option<Event> {
+        let attempt = self.attempt.unwrap_or(0);
+        let task = match self.client.task(self.id).await {
+            Ok(task) => task,
+            Err(error) => return Some(sse::event("error", &Problem::from(error).view())),
+        };
+        let runs_on = task.state == State::Running && task.attempt == attempt;
+        if runs_on && tokio::time::Instant::now() < until {
+            tokio::time::sleep(POLL).await;
+            self.stage = Stage::Settle(until);
+            return None;
+        }
+        Some(sse::event("end", &End { state: task.state, attempt }))
+    }
+
+    /// Text as text, anything else as base64. A character that is split over two chunks is held
+    /// back until it is whole.
+    fn chunk(&mut self, bytes: &[u8]) -> Option<Event> {
+        self.partial.extend_from_slice(bytes);
+        let bytes = std::mem::take(&mut self.partial);
+        let chunk = match std::str::from_utf8(&bytes) {
+            Ok(text) => Chunk { chunk: text.into(), encoding: "utf-8" },
+            Err(error) if error.error_len().is_none() => {
+                let (whole, partial) = bytes.split_at(error.valid_up_to());
+                self.partial = partial.to_vec();
+                Chunk { chunk: String::from_utf8_lossy(whole), encoding: "utf-8" }
+            }
+            Err(_) => Chunk { chunk: STANDARD.encode(&bytes).into(), encoding: "base64" },
+        };
+        (!chunk.chunk.is_empty()).then(|| sse::event("output", &chunk))
+    }
+
+    /// What was held back and is never completed.
+    fn rest(&mut self) -> Option<Event> {
+        let bytes = std::mem::take(&mut self.partial);
+        let chunk = Chunk { chunk: STANDARD.encode(&bytes).into(), encoding: "base64" };
+        (!bytes.is_empty()).then(|| sse::event("output", &chunk))
+    }
+}
