@@ -1,11 +1,13 @@
-//! The clocks of a node. Everything that asks for the time asks here, so that a simulation can
-//! step it.
+//! The clocks and the dice of a node. Everything that asks for the time or for chance asks here,
+//! so that a simulation can step the one and seed the other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 
 pub trait Clock: Send + Sync {
     /// Wall-clock time, to the microsecond.
@@ -13,6 +15,16 @@ pub trait Clock: Send + Sync {
 
     /// `CLOCK_BOOTTIME` in nanoseconds: only grows, and counts suspension too.
     fn boot_ns(&self) -> u64;
+
+    /// A random number.
+    fn random(&self) -> u64 {
+        rand::random()
+    }
+
+    /// Uniform in `[0, 1)`.
+    fn dice(&self) -> f64 {
+        (self.random() >> 11) as f64 / (1u64 << 53) as f64
+    }
 }
 
 /// The clocks of the host.
@@ -40,14 +52,16 @@ pub struct SimulatedClock {
     start: tokio::time::Instant,
     wall_at_start: Timestamp,
     step_us: Arc<AtomicI64>,
+    dice: Arc<Mutex<StdRng>>,
 }
 
 impl SimulatedClock {
-    pub fn starting_at(wall: Timestamp) -> Self {
+    pub fn starting_at(wall: Timestamp, seed: u64) -> Self {
         Self {
             start: tokio::time::Instant::now(),
             wall_at_start: wall,
             step_us: Arc::default(),
+            dice: Arc::new(Mutex::new(StdRng::seed_from_u64(seed))),
         }
     }
 
@@ -68,6 +82,10 @@ impl Clock for SimulatedClock {
 
     fn boot_ns(&self) -> u64 {
         Duration::from_secs(1_000).saturating_add(self.start.elapsed()).as_nanos() as u64
+    }
+
+    fn random(&self) -> u64 {
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).random()
     }
 }
 

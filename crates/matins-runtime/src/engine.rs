@@ -12,6 +12,7 @@
 //! left, give the worker's entry back, close the store.
 
 mod attempt;
+mod clocks;
 mod completer;
 mod health;
 mod lease;
@@ -23,7 +24,7 @@ mod slots;
 mod upkeep;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -127,10 +128,18 @@ pub(crate) struct Core {
     /// Loops end.
     stop: CancellationToken,
     loops: TaskTracker,
+    producers: TaskTracker,
     attempts: TaskTracker,
     done: tokio::sync::mpsc::Sender<Done>,
-    heartbeat_ns: std::sync::atomic::AtomicU64,
+    heartbeat_ns: AtomicU64,
+    /// Attempts were ended because the lease ran out: this incarnation's claims are given up.
+    lapsed: AtomicBool,
+    /// Before this reading of `CLOCK_BOOTTIME` no lease is judged.
+    judge_from_ns: AtomicU64,
 }
+
+/// How long a drain waits for a claim under way.
+const PRODUCER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Finished attempts that may wait to be written before attempts have to wait.
 const DONE_QUEUE: usize = 4_096;
@@ -158,16 +167,20 @@ impl Engine {
             quiet: CancellationToken::new(),
             stop: CancellationToken::new(),
             loops: TaskTracker::new(),
+            producers: TaskTracker::new(),
             attempts: TaskTracker::new(),
             executors: Mutex::new(Arc::new(executors)),
             done,
-            heartbeat_ns: std::sync::atomic::AtomicU64::new(clock.boot_ns()),
+            heartbeat_ns: AtomicU64::new(clock.boot_ns()),
+            lapsed: AtomicBool::new(false),
+            judge_from_ns: AtomicU64::new(0),
             client,
             config,
         });
         core.write_limits().await?;
         lease::take_over(&core).await?;
         lease::register(&core).await?;
+        reaper::hold_judgement(&core);
         reaper::sweep(&core).await?;
         core.sync_slots();
         let engine = Self { core };
@@ -238,13 +251,18 @@ impl Engine {
         if let Err(error) = lease::renew(&self.core).await {
             tracing::warn!(%error, "could not record that this node is draining");
         }
+        // A claim under way gives back what it brings.
+        self.core.producers.close();
+        if tokio::time::timeout(PRODUCER_PATIENCE, self.core.producers.wait()).await.is_err() {
+            tracing::warn!("a claim is still under way; what it brings will lapse");
+        }
+        self.core.attempts.close();
     }
 
     /// Drains and stops. Tasks that do not end in time are ended and given back.
     pub async fn shutdown(&self) {
         self.begin_drain().await;
         let core = &self.core;
-        core.attempts.close();
         let limit = core.config.drain_timeout;
         // The kill ladder has to fit into the limit.
         let grace = core.client.rules().defaults.grace.unwrap_or(crate::rules::GRACE);
@@ -262,7 +280,6 @@ impl Engine {
     /// Ends everything at once: the second signal.
     pub async fn shutdown_now(&self) {
         self.begin_drain().await;
-        self.core.attempts.close();
         self.interrupt_attempts();
         let _ = tokio::time::timeout(Duration::from_secs(2), self.core.attempts.wait()).await;
         self.stop_loops().await;

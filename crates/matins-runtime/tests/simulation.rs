@@ -7,7 +7,7 @@
 #[path = "simulation/line.rs"]
 mod line;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use matins_core::lifecycle::Outcome;
 use matins_core::memory::MemoryStore;
 use matins_core::page::PageRequest;
 use matins_core::request::EnqueueRequest;
+use matins_core::schedule::{OccurrenceKind, Overlap, ScheduleSpec};
 use matins_core::store::{Store, TaskFilter};
 use matins_core::task::{AttemptOutcome, ErrorClass, State, TaskError, TaskId};
 use matins_core::Json;
@@ -154,7 +155,7 @@ async fn simulate(seed: u64) {
     let wall = Timestamp::from_second(1_800_000_000).unwrap();
     let world = World {
         store: Arc::new(MemoryStore::new(Uuid::from_u64_pair(seed, 1))),
-        clock: SimulatedClock::starting_at(wall),
+        clock: SimulatedClock::starting_at(wall, seed),
         witness: Witness::default(),
         seed,
     };
@@ -169,11 +170,21 @@ async fn simulate(seed: u64) {
         }
         accepted.push(front.enqueue(request, "test").await.unwrap().task.id);
     }
+    for (name, when, overlap) in [
+        ("beat", "@every 7s", Overlap::Skip),
+        ("line", "*/10 * * * * *", Overlap::BufferAll),
+        ("wall", "*/3 8,9,10 * * *", Overlap::CancelPrevious),
+    ] {
+        let mut spec = ScheduleSpec::new(name, when, "work");
+        spec.overlap = overlap;
+        spec.max_retries = Some(0);
+        front.put_schedule(spec, "test").await.unwrap();
+    }
     let mut nodes = vec![world.start(0, 0).await, world.start(1, 0).await];
     for round in 1..=6u64 {
         tokio::time::sleep(Duration::from_millis(dice.random_range(500..25_000))).await;
         let n = dice.random_range(0..2usize);
-        match dice.random_range(0..4u32) {
+        match dice.random_range(0..5u32) {
             // Cut off for a while: shorter or longer than its lease.
             0 | 1 => {
                 nodes[n].line.cut(true);
@@ -188,23 +199,28 @@ async fn simulate(seed: u64) {
                 let node = world.start(n, round).await;
                 nodes[n] = node;
             }
+            3 => world.clock.step(dice.random_range(-7_200..7_200) * 1_000_000),
             _ => {
                 nodes[n].engine.shutdown().await;
                 nodes[n] = world.start(n, round).await;
             }
         }
     }
+    for name in ["beat", "line", "wall"] {
+        front.pause_schedule(name, Some("the end".to_owned()), "test").await.unwrap();
+    }
     settle_down(&world).await;
     check(&world, &accepted).await;
+    check_schedules(&world).await;
 }
 
 /// Waits until nothing is live any more; ten hours of simulated time are plenty.
 async fn settle_down(world: &World) {
-    for _ in 0..36_000 {
+    for _ in 0..2_000 {
         if world.tasks().await.iter().all(|task| !task.state.is_live()) {
             return;
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
     }
     panic!("seed {}: tasks are still live: {:#?}", world.seed, world.tasks().await);
 }
@@ -238,6 +254,35 @@ async fn check(world: &World, accepted: &[TaskId]) {
             attempts.len()
         );
         assert!(attempts.iter().all(|attempt| attempt.outcome.is_some()), "seed {seed}");
+    }
+}
+
+/// What was expected is what became of it, and no label fired twice.
+async fn check_schedules(world: &World) {
+    let seed = world.seed;
+    let page = PageRequest { limit: 1_000, cursor: None };
+    let schedules = world.store.schedules(&page).await.unwrap().items;
+    assert_eq!(schedules.len(), 3);
+    for due in schedules {
+        let (name, balance) = (&due.state.spec.name, due.state.balance);
+        let decided = balance.fired + balance.coalesced + balance.skipped + balance.missed;
+        assert_eq!(balance.expected, decided, "seed {seed}: {name} does not balance: {balance:?}");
+        let mut recorded = 0;
+        let mut labels = HashSet::new();
+        let mut page = page.clone();
+        loop {
+            let found = world.store.occurrences(Some(name), &page).await.unwrap();
+            for one in found.items.iter().filter(|o| o.kind == OccurrenceKind::Scheduled) {
+                recorded += one.count;
+                let fresh = labels.insert(one.label.clone());
+                assert!(fresh, "seed {seed}: {name} decided {} twice", one.label);
+            }
+            match found.next {
+                Some(next) => page.cursor = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(recorded, decided, "seed {seed}: {name}: records and balance differ");
     }
 }
 

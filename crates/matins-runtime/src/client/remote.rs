@@ -125,7 +125,7 @@ impl Client {
                 types: types.clone(),
                 ids: None,
                 max,
-                token: rand::random(),
+                token: self.inner.clock.random(),
                 repeated: false,
                 lease_until: Some(lease_until),
                 now: self.now(),
@@ -213,7 +213,7 @@ impl Client {
         let kind = task.kind.clone();
         let claimed = Claimed { task, claim: item.claim };
         let trace = Trace { output, ..Trace::default() };
-        let dice = rand::random();
+        let dice = self.inner.clock.dice();
         Ok(Some((settle(&claimed, outcome, trace, &policy.retry, self.now(), dice), kind)))
     }
 }

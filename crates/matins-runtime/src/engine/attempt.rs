@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
+use jiff::Timestamp;
 use matins_core::executor::{Executor, Finished, Run, StopReason, Supervision};
 use matins_core::lifecycle::{Outcome, Trace, settle};
 use matins_core::task::{Claimed, ErrorClass, Task, TaskError, TaskId};
@@ -136,7 +137,7 @@ async fn run(
         core.client.fenced(id);
         return;
     };
-    let dice = rand::random();
+    let dice = core.client.inner.clock.dice();
     let trace = finished.trace;
     let by_run = finished.outcome == Outcome::SettledByRun;
     let settlement = settle(&claimed, finished.outcome, trace, &policy.retry, now, dice);
@@ -147,6 +148,17 @@ async fn run(
     if core.done.send(done).await.is_err() {
         tracing::error!(task = %id, "the completer is gone; the attempt will be recovered");
     }
+}
+
+/// Settles a claim that will not be started.
+pub(super) async fn give_back(core: &Core, claimed: &Claimed, now: Timestamp) {
+    let policy = core.client.rules().policy_for(&claimed.task);
+    let outcome = Outcome::Released { at: now };
+    let settlement = settle(claimed, outcome, Trace::default(), &policy.retry, now, 0.0);
+    let kind = claimed.task.kind.clone();
+    let done = Done { settlement, kind, releases: true, by_run: false };
+    // Without a completer the claim lapses with the worker's entry.
+    let _ = core.done.send(done).await;
 }
 
 /// Whether the end of this task may set another one free: a parked, held or limited one.

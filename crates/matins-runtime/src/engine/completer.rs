@@ -55,7 +55,7 @@ pub(super) async fn run(core: Arc<Core>, mut finished: mpsc::Receiver<Done>) {
 /// Writes until it is written. A batch is repeated as it is: what the lost answer of a first try
 /// did write is fenced in the second, and its state is read back.
 async fn write(core: &Core, batch: &mut Vec<Done>) {
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(core);
     let mut repeated = false;
     loop {
         let items = batch.iter().map(|done| done.settlement.clone()).collect();

@@ -6,6 +6,7 @@
 //! incarnation.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use matins_core::executor::StopReason;
@@ -92,12 +93,16 @@ fn hold_from(core: &Core, sent_ns: u64) {
 /// One renewal. `Ok(false)`: the entry was gone; this worker is a new incarnation now.
 pub(super) async fn renew(core: &Core) -> Result<bool, StoreError> {
     let sent = core.client.inner.clock.boot_ns();
-    if core.store().beat(&entry(core)).await? {
+    // Claims whose attempts were ended on this side must not be kept alive by a late renewal.
+    let given_up = core.lapsed.load(Ordering::SeqCst);
+    if !given_up && core.store().beat(&entry(core)).await? {
         hold_from(core, sent);
         return Ok(true);
     }
-    tracing::error!(worker = %core.worker(), "this worker was judged dead; its attempts are ended");
+    tracing::error!(worker = %core.worker(), "this worker's lease was lost; its attempts are ended");
     end_attempts(core);
+    core.store().retire(&core.worker(), core.client.now()).await?;
+    core.lapsed.store(false, Ordering::SeqCst);
     let worker = WorkerId::local(&core.config.node_id, std::process::id(), Uuid::new_v4());
     core.set_worker(worker);
     register(core).await?;
@@ -113,7 +118,7 @@ fn end_attempts(core: &Core) {
 /// Renews every third of a lease, sooner after a failure.
 pub(super) async fn keep(core: Arc<Core>) {
     let beat = core.progress.watch("lease");
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(&core);
     let every = renew_every(core.config.lease);
     loop {
         let pause = match renew(&core).await {
@@ -139,7 +144,7 @@ pub(super) async fn enforce(core: Arc<Core>) {
         let limit = *until.borrow_and_update();
         let left = Duration::from_nanos(limit.saturating_sub(clock.boot_ns()));
         if left.is_zero() {
-            if core.running().values().any(|control| !control.outlives_lease()) {
+            if !core.lapsed.swap(true, Ordering::SeqCst) {
                 tracing::error!("the lease could not be renewed in time; attempts are ended");
             }
             end_attempts(&core);
@@ -155,7 +160,7 @@ pub(super) async fn enforce(core: Arc<Core>) {
 
 /// Brings cancels, whoever recorded them, to the runs.
 pub(super) async fn watch_cancels(core: Arc<Core>) {
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(&core);
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,

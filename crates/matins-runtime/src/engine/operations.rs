@@ -15,7 +15,7 @@ const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 
 pub(super) async fn run(core: Arc<Core>) {
     let carried: Arc<Mutex<HashSet<Uuid>>> = Arc::default();
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(&core);
     loop {
         match core.store().running_operations().await {
             Ok(operations) => {
@@ -46,7 +46,7 @@ pub(super) async fn run(core: Arc<Core>) {
 }
 
 async fn carry(core: &Core, mut operation: Operation) {
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(&core);
     while !core.quiet.is_cancelled() {
         let pause = match core.client.step_operation(&mut operation).await {
             Ok(Step::Finished) => return,

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use matins_core::store::{ClaimRequest, StoreError, Types};
-use matins_core::task::{Name, until};
+use matins_core::task::{Claimed, Name, until};
 
 use super::{Core, attempt};
+use crate::clock::Clock;
 use crate::engine::slots::Slots;
 use crate::progress::Beat;
 
@@ -21,14 +22,14 @@ pub(super) fn start_missing(core: &Arc<Core>) {
         // A slot set that only this map holds has no producer yet.
         if Arc::strong_count(slots) == 1 {
             let beat = core.progress.watch(format!("claimer:{pool}"));
-            core.loops.spawn(run(core.clone(), pool.clone(), slots.clone(), beat));
+            core.producers.spawn(run(core.clone(), pool.clone(), slots.clone(), beat));
         }
     }
 }
 
 async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
     let bell = core.client.inner.wake.pool(&pool);
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(&core);
     // A claim whose answer is lost may have claimed: it is repeated with its token until there is
     // an answer, or nobody would ever run what it claimed.
     let mut unanswered = None;
@@ -55,6 +56,9 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
                 unanswered = None;
                 trouble.over(&pool);
                 let full = batch.claimed.len() >= max as usize;
+                if core.quiet.is_cancelled() {
+                    return give_back(&core, batch.claimed).await;
+                }
                 start(&core, &slots, batch.claimed);
                 if full {
                     continue;
@@ -86,14 +90,22 @@ fn request(core: &Core, pool: &Name, max: u32) -> ClaimRequest {
         types: Types::Only(Arc::new(kinds)),
         ids: core.config.only.map(|id| vec![id]),
         max: max as usize,
-        token: rand::random(),
+        token: core.client.inner.clock.random(),
         repeated: false,
         lease_until: None,
         now: core.client.now(),
     }
 }
 
-fn start(core: &Arc<Core>, slots: &Arc<Slots>, claimed: Vec<matins_core::task::Claimed>) {
+/// Claimed too late to begin. A claim that never started is no loss.
+async fn give_back(core: &Core, claimed: Vec<Claimed>) {
+    let now = core.client.now();
+    for one in claimed {
+        attempt::give_back(core, &one, now).await;
+    }
+}
+
+fn start(core: &Arc<Core>, slots: &Arc<Slots>, claimed: Vec<Claimed>) {
     let now = core.client.now();
     for one in claimed {
         let due = one.task.run_at.max(one.task.created_at);
@@ -119,12 +131,16 @@ async fn sleep_until(core: &Core, at: Option<Timestamp>, beat: &Beat) {
 }
 
 /// An outage is told once when it begins and once when it is over.
-#[derive(Default)]
 pub(super) struct Trouble {
     failures: u32,
+    clock: Arc<dyn Clock>,
 }
 
 impl Trouble {
+    pub(super) fn new(core: &Core) -> Self {
+        Self { failures: 0, clock: core.client.inner.clock.clone() }
+    }
+
     /// How long to wait before the next try.
     pub(super) fn again(&mut self, who: &str, error: &StoreError) -> Duration {
         if self.failures == 0 {
@@ -132,7 +148,7 @@ impl Trouble {
         }
         self.failures = self.failures.saturating_add(1);
         let millis = 50u64 << self.failures.min(6);
-        Duration::from_millis(millis).mul_f64(0.5 + 0.5 * rand::random::<f64>())
+        Duration::from_millis(millis).mul_f64(0.5 + 0.5 * self.clock.dice())
     }
 
     pub(super) fn over(&mut self, who: &str) {

@@ -4,13 +4,16 @@
 //! claimed anew in between stays as it is.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use jiff::Timestamp;
 use matins_core::lease::sweep_every;
 use matins_core::lifecycle::{Outcome, Trace, settle};
 use matins_core::store::{Lapsed, Settled, StoreError};
 use matins_core::task::{ErrorClass, TaskError};
 
 use super::Core;
+use super::clocks::Clocks;
 use super::producer::Trouble;
 use crate::events::What;
 
@@ -19,11 +22,16 @@ const BATCH: usize = 500;
 
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("reaper");
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(&core);
+    let mut clocks = Clocks::read(&core);
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,
             () = tokio::time::sleep(sweep_every(core.config.lease)) => {}
+        }
+        let passed = clocks.passed(&core);
+        if passed.step.is_some() || passed.seconds > core.config.lease.as_secs_f64() / 2.0 {
+            hold_judgement(&core);
         }
         match sweep(&core).await {
             Ok(_) => {
@@ -38,12 +46,25 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
+/// Leases are kept in wall-clock time. After a step of that clock, and after a time in which
+/// nobody could renew (this node was away or frozen), they say nothing: every live worker gets one
+/// lease's time to renew. What was given back or taken over lapses all the same.
+pub(super) fn hold_judgement(core: &Core) {
+    let from = core.client.inner.clock.boot_ns() + core.config.lease.as_nanos() as u64;
+    core.judge_from_ns.store(from, Ordering::SeqCst);
+}
+
+fn may_judge(core: &Core) -> bool {
+    core.client.inner.clock.boot_ns() >= core.judge_from_ns.load(Ordering::SeqCst)
+}
+
 /// One pass over everything that has lapsed; how many were settled.
 pub(super) async fn sweep(core: &Core) -> Result<usize, StoreError> {
     let mut total = 0;
     loop {
         let now = core.client.now();
-        let lapsed = core.store().lapsed(now, BATCH).await?;
+        let ended_before = if may_judge(core) { now } else { Timestamp::MIN };
+        let lapsed = core.store().lapsed(ended_before, BATCH).await?;
         let n = lapsed.len();
         if n == 0 {
             return Ok(total);
@@ -53,7 +74,7 @@ pub(super) async fn sweep(core: &Core) -> Result<usize, StoreError> {
             .iter()
             .map(|lapsed| {
                 let policy = rules.policy_for(&lapsed.claimed.task);
-                let dice = rand::random();
+                let dice = core.client.inner.clock.dice();
                 settle(&lapsed.claimed, outcome(lapsed), Trace::default(), &policy.retry, now, dice)
             })
             .collect();

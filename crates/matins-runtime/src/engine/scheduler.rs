@@ -13,7 +13,8 @@ use matins_core::schedule::{self, DueSchedule, FirePlan};
 use matins_core::store::StoreError;
 use matins_core::task::until;
 
-use super::Core;
+use super::clocks::Clocks;
+use super::{Core, lease};
 use super::producer::Trouble;
 use crate::ClientError;
 use crate::events::What;
@@ -22,21 +23,23 @@ use crate::events::What;
 const BATCH: usize = 1_000;
 /// Longest sleep without a look at the clock.
 const NAP_MAX: Duration = Duration::from_secs(1);
-/// Difference of the clocks that counts as a step.
-const STEP_SECONDS: f64 = 2.0;
 
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("scheduler");
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(&core);
     let mut clocks = Clocks::read(&core);
     // The clock may have been set back, and the zone table replaced, while nobody looked.
     let mut check_all = true;
     while !core.quiet.is_cancelled() {
-        if let Some(seconds) = clocks.step(&core) {
+        if let Some(seconds) = clocks.passed(&core).step {
             tracing::warn!(seconds, "the wall clock was stepped");
             core.client.inner.events.send(core.client.now(), || What::ClockStep { seconds });
             core.client.inner.wake.ring_pools();
             check_all = true;
+            // The stored end of the lease is in the old time.
+            if let Err(error) = lease::renew(&core).await {
+                tracing::warn!(%error, "the lease could not be renewed after the step");
+            }
         }
         let turn = async {
             if check_all {
@@ -135,27 +138,4 @@ async fn realign(core: &Core) -> Result<(), StoreError> {
         core.store().fire(chunk.to_vec(), now).await?;
     }
     Ok(())
-}
-
-/// Both clocks at one moment.
-struct Clocks {
-    wall: Timestamp,
-    boot_ns: u64,
-}
-
-impl Clocks {
-    fn read(core: &Core) -> Self {
-        Self { wall: core.client.now(), boot_ns: core.client.inner.clock.boot_ns() }
-    }
-
-    /// By how much the wall clock has moved against the monotonic one since the last call, if
-    /// that is a step. The boot clock counts suspension, so waking up is none.
-    fn step(&mut self, core: &Core) -> Option<f64> {
-        let now = Self::read(core);
-        let wall = now.wall.duration_since(self.wall).as_secs_f64();
-        let boot = now.boot_ns.saturating_sub(self.boot_ns) as f64 / 1e9;
-        *self = now;
-        let step = wall - boot;
-        (step.abs() >= STEP_SECONDS).then_some(step)
-    }
 }

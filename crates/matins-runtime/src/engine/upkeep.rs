@@ -15,7 +15,7 @@ const EXPIRE_ROWS: usize = 1_000;
 
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("upkeep");
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(&core);
     let mut since_prune = PRUNE_EVERY;
     loop {
         match turn(&core, since_prune >= PRUNE_EVERY).await {
@@ -62,7 +62,7 @@ const SETTINGS_AGE: Duration = Duration::from_secs(10);
 
 /// Wakes the loops when another process wrote, and keeps the settings fresh.
 pub(super) async fn watch_changes(core: Arc<Core>) {
-    let mut trouble = Trouble::default();
+    let mut trouble = Trouble::new(&core);
     loop {
         let hinted = tokio::select! {
             () = core.stop.cancelled() => return,

@@ -114,7 +114,7 @@ async fn a_failure_shows_the_body() {
     assert!(failure(&finished).1);
     assert_eq!((&finished.trace.output.bytes[..], finished.trace.output.dropped), (&body[..], 0));
     let head = "HTTP/1.1 500 No\r\nContent-Length: 100000\r\n\r\n";
-    let long = [head.as_bytes(), &[b'x'; 100_000]].concat();
+    let long = [head.as_bytes(), &vec![b'x'; 100_000]].concat();
     let finished = call(&Stub::saying(long).await).await;
     let output = finished.trace.output;
     assert_eq!((output.bytes.len(), output.dropped, output.gap_at), (65_536, 34_464, 65_536));

@@ -111,7 +111,7 @@ async fn serve(
 
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut request = Vec::new();
-    let mut buffer = [0; 64 << 10];
+    let mut buffer = vec![0; 64 << 10];
     loop {
         let length = stream.read(&mut buffer).await.unwrap_or(0);
         request.extend_from_slice(&buffer[..length]);

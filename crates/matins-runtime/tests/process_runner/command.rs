@@ -133,7 +133,7 @@ fn ends_are_told_apart() {
 }
 
 fn a_task_that_kills_its_runner_is_lost() {
-    let finished = run("echo so far; kill -9 $PPID; sleep 5");
+    let finished = run("echo so far; sleep 0.3; kill -9 $PPID; sleep 5");
     assert!(matches!(&finished.outcome, Outcome::Lost { error }
         if error.class == ErrorClass::WorkerLost));
     assert_eq!(finished.trace.output.text(), "so far\n");
@@ -185,7 +185,8 @@ fn a_timeout_is_followed_by_its_cleanup() {
     config.env.insert("TOKEN".into(), Setting::plain(&token.0));
     // It sees what is left of the tree it cleans up after.
     let clean = format!(
-        "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -cx $TOKEN > {t}; exit 4",
+        "seen=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'); \
+         echo \"$seen\" | grep -cx $TOKEN > {t}; exit 4",
         t = trace.display()
     );
     config.on_timeout = Some((CommandLine::Shell(clean), Duration::from_secs(5)));

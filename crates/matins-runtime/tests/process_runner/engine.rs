@@ -62,8 +62,7 @@ impl Supervision for Engine {
 
     async fn lease_renewed(&self, seen: Option<u64>) -> Option<u64> {
         let mut lease = self.lease.subscribe();
-        let renewed = *lease.wait_for(|deadline| *deadline != seen).await.unwrap();
-        renewed
+        *lease.wait_for(|deadline| *deadline != seen).await.unwrap()
     }
 
     fn output(&self, chunk: &[u8]) {
