@@ -11,6 +11,7 @@ pub mod claim;
 pub mod end;
 pub mod invariants;
 pub mod lab;
+pub mod model;
 pub mod records;
 pub mod timetables;
 pub mod upkeep;

@@ -36,3 +36,10 @@ fn every_contract_is_in_the_suite() {
     }
     assert!(count > 100, "{count} contracts found");
 }
+
+/// Two models answer alike, so whatever the comparison finds lies in the other store; and what
+/// random steps leave behind is whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_is_like_itself() {
+    matins_conformance::model::compare(60, open).await;
+}

@@ -202,3 +202,44 @@ impl Model {
         Some(Claimed { task, claim })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Json;
+    use crate::memory::Completion;
+    use crate::store::Types;
+    use crate::task::{NewTask, WorkerId};
+    use uuid::Uuid;
+
+    /// No call of the port brings two tasks of one key about; a second road into the same store
+    /// (a journal replayed, a completion in the caller's own transaction) can.
+    #[test]
+    fn a_task_whose_key_was_completed_by_another_is_not_run() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut model = Model::default();
+        let mut waiting = NewTask::new(TaskId(Uuid::from_u128(1)), "sync", Json::null(), now);
+        waiting.execution_key = Some("k".into());
+        model.enqueue(&waiting, now);
+        let result = Some(Json::string("42"));
+        let done = Completion { task_id: TaskId(Uuid::from_u128(2)), result, at: now };
+        model.completions.insert(("sync".into(), "k".into()), done.clone());
+
+        let batch = model.claim(&ClaimRequest {
+            worker: WorkerId("w".into()),
+            pool: None,
+            types: Types::Any,
+            ids: None,
+            max: 9,
+            token: 1,
+            repeated: false,
+            lease_until: Some(Timestamp::MAX),
+            now,
+        });
+        assert_eq!(batch.claimed, []);
+        let task = &model.rows[&waiting.id].task;
+        assert_eq!((task.state, task.deduplicated, task.attempt), (State::Completed, true, 0));
+        assert_eq!(task.result, done.result);
+        assert_eq!(model.ledger_entry("sync", "k").unwrap().task_id, done.task_id);
+    }
+}
