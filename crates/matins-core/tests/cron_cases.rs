@@ -405,6 +405,27 @@ fn gap_and_fold_rules() {
     );
 }
 
+/// The next reading is a year away, but the clock is about to show the last one again.
+#[test]
+fn a_second_copy_is_not_jumped_over() {
+    let after = "2026-11-01T05:45:00Z";
+    for fold in [Fold::Second, Fold::Both] {
+        let yearly = with_dst("30 1 1 11 *", NEW_YORK, Gap::Run, fold);
+        let second = at("2026-11-01T06:30:00Z");
+        assert_eq!(yearly.next_after(at(after)).unwrap().time, second, "{fold:?}");
+        assert_eq!(yearly.previous(at("2027-06-01T00:00:00Z")).unwrap().time, second, "{fold:?}");
+    }
+    let first = with_dst("30 1 1 11 *", NEW_YORK, Gap::Run, Fold::First);
+    assert_eq!(first.next_after(at(after)).unwrap().time, at("2027-11-01T05:30:00Z"));
+    // Elapsed, on a day whose last hour comes twice.
+    expect(
+        "30 * 17 2 *",
+        "America/Sao_Paulo",
+        "2018-02-18T00:45:00Z",
+        &["2018-02-18T01:30:00Z", "2018-02-18T02:30:00Z", "2019-02-17T03:30:00Z"],
+    );
+}
+
 #[test]
 fn one_shot() {
     let shanghai = recurrence("@at 2027-01-01T09:00", "Asia/Shanghai");
@@ -596,7 +617,10 @@ fn a_preview_shows_both_clocks() {
     let shown = preview(&ny, at("2027-03-13T12:00:00Z"), 1);
     assert_eq!(
         serde_json::to_string(&shown).unwrap(),
-        r#"[{"utc":"2027-03-14T07:00:00Z","local":"2027-03-14T03:00:00-04:00","notes":["dst_gap","merged"]}]"#
+        concat!(
+            r#"[{"utc":"2027-03-14T07:00:00Z","local":"2027-03-14T03:00:00-04:00","#,
+            r#""notes":["dst_gap","merged"]}]"#
+        )
     );
     let fold =
         preview(&recurrence("30 1 * * *", "America/New_York"), at("2026-10-31T12:00:00Z"), 1);

@@ -9,7 +9,8 @@ use croner::{CivilDate, CivilDateTime, CivilTime, CronDateTime, Resolution};
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
-use matins_core::cron::{Dst, Fold, Gap, Recurrence, Tally, Timetable, Zone};
+use matins_core::cron::{Dst, Fold, Gap, Label, Recurrence, Tally, Timetable, Zone};
+use proptest::prelude::*;
 
 /// Small, seeded and repeatable (xorshift).
 struct Dice(u64);
@@ -396,6 +397,56 @@ fn croner_agrees_on_ordinary_days() {
             let time = ours.next_after(instant).map(|fire| fire.time);
             assert_eq!(time, Some(expected), "{text} after {instant}");
             instant = expected;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 1_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Whatever is written is either read, and then read back as the same, or refused in one line
+    /// that points into the text.
+    #[test]
+    fn any_text_is_read_or_refused(
+        text in prop_oneof![
+            "[0-9*/,\\-LW#?+ ]{0,40}",
+            prop::collection::vec(
+                "[0-9]{1,2}|\\*|\\*/[0-9]{1,2}|[0-9]-[0-9]{1,2}|L|LW|L-[0-9]|[0-9][WL]|[0-9]#[0-9]",
+                5..8,
+            )
+            .prop_map(|fields| fields.join(" ")),
+            "@(every|at|daily|yearly) ?[0-9a-zT:. -]{0,20}",
+            "\\PC{0,40}",
+        ],
+        after in -62_000_000_000i64..250_000_000_000,
+    ) {
+        match Timetable::parse(&text) {
+            Ok(timetable) => {
+                let again = Timetable::parse(timetable.as_str());
+                prop_assert_eq!(again.as_ref(), Ok(&timetable));
+                let zone = Zone::parse("America/New_York").unwrap();
+                let anchor = Timestamp::UNIX_EPOCH;
+                let recurrence = Recurrence::new(timetable, zone, Dst::default(), anchor);
+                if let Some(fire) = recurrence.next_after(second(after)) {
+                    prop_assert!(fire.time > second(after));
+                    prop_assert!(recurrence.matches(fire.time));
+                }
+            }
+            Err(error) => {
+                prop_assert!(text.get(error.span.clone()).is_some(), "{:?}", error.span);
+                let shown = error.to_string();
+                prop_assert!(!shown.chars().any(char::is_control) && shown.len() < 500);
+            }
+        }
+        if let Err(error) = Zone::parse(&text) {
+            prop_assert!(!error.to_string().chars().any(char::is_control));
+        }
+        if let Ok(label) = text.parse::<Label>() {
+            prop_assert_eq!(label.to_string(), text);
         }
     }
 }

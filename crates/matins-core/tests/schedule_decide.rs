@@ -467,6 +467,26 @@ fn labels_of_a_gap_are_accounted_for() {
 }
 
 #[test]
+fn a_skipped_gap_is_recorded_in_its_place() {
+    let mut nightly = spec("30 1-4 * * *");
+    nightly.timezone = Some("America/New_York".to_owned());
+    nightly.dst.gap = Gap::Skip;
+    nightly.catch_up = CatchUp::All;
+    nightly.overlap = Overlap::Allow;
+    let mut world = World::new(nightly, "2027-03-14T05:00:00Z");
+    world.tick("2027-03-14T12:00:00Z");
+    assert_eq!(
+        world.story(0),
+        [
+            "2027-03-14T01:30:00 fired",
+            "2027-03-14T02:30:00 skipped(zone_change)",
+            "2027-03-14T03:30:00 fired",
+            "2027-03-14T04:30:00 fired"
+        ]
+    );
+}
+
+#[test]
 fn a_new_specification_starts_from_now() {
     let mut world = World::new(spec("0 0 * * *"), "2026-10-29T12:00:00Z");
     world.tick("2026-11-28T00:00:00Z");
