@@ -23,19 +23,32 @@ use matins_core::store::Store;
 
 use lab::Lab;
 
-/// Holds a store to one contract. `guard` is whatever has to live as long as the store.
-pub async fn hold<F, G>(contract: impl FnOnce(Lab) -> F, (store, guard): (Arc<dyn Store>, G))
-where
+/// What a store stands on and outlives it: a directory, a database.
+pub trait Ground: 'static {
+    /// Looks at what the store holds in ways of its own, and panics when it is not whole.
+    fn inspect(&self) -> impl Future<Output = ()>;
+}
+
+/// Nothing.
+impl Ground for () {
+    async fn inspect(&self) {}
+}
+
+/// Holds a store to one contract.
+pub async fn hold<F, G: Ground>(
+    contract: impl FnOnce(Lab) -> F,
+    (store, ground): (Arc<dyn Store>, G),
+) where
     F: Future<Output = ()>,
 {
     contract(Lab::new(store.clone()).await).await;
     invariants::check(&*store, lab::at(1_000_000)).await;
+    ground.inspect().await;
     store.close().await.expect("close");
-    drop(guard);
 }
 
-/// A test of each contract. The argument names an `async fn() -> (Arc<dyn Store>, G)` beside the
-/// call that opens a new, empty store.
+/// A test of each contract. The argument names an `async fn() -> (Arc<dyn Store>, impl Ground)`
+/// beside the call that opens a new, empty store.
 #[macro_export]
 macro_rules! suite {
     ($open:ident) => {

@@ -23,6 +23,8 @@ use chance::Chance;
 use side::{Answer, Side};
 use step::Step;
 
+use crate::Ground;
+
 const STEPS: u64 = 100;
 const SEED: u64 = 0x6d61_7469_6e73;
 
@@ -45,7 +47,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// Compares stores that `open` makes with the model, over that many sequences unless the
 /// environment says otherwise. Panics with the shortest sequence found that tells them apart.
-pub async fn compare<F, G>(cases: u64, open: impl Fn() -> F)
+pub async fn compare<F, G: Ground>(cases: u64, open: impl Fn() -> F)
 where
     F: Future<Output = (Arc<dyn Store>, G)>,
 {
@@ -67,11 +69,11 @@ where
     }
 }
 
-async fn trial<F, G>(open: &impl Fn() -> F, steps: &[Step]) -> Result<(), Difference>
+async fn trial<F, G: Ground>(open: &impl Fn() -> F, steps: &[Step]) -> Result<(), Difference>
 where
     F: Future<Output = (Arc<dyn Store>, G)>,
 {
-    let (subject, guard) = open().await;
+    let (subject, ground) = open().await;
     let steps = steps.to_vec();
     // A panic inside a store or a check is a difference, too.
     let local = LocalSet::new();
@@ -79,13 +81,13 @@ where
         let model = Arc::new(MemoryStore::new(Uuid::from_u128(1)));
         let mut sides = (Side::new(model), Side::new(subject));
         let ended = walk(&mut sides, &steps).await;
+        ground.inspect().await;
         let closed = sides.1.store.close().await;
         ended.and_then(|()| {
             closed.map_err(|error| Difference { step: steps.len(), what: error.to_string() })
         })
     });
     let ended = local.run_until(ended).await;
-    drop(guard);
     ended.unwrap_or_else(|error| {
         let panic = error.into_panic();
         let text = panic.downcast_ref::<String>().cloned();
@@ -139,7 +141,7 @@ fn same(what: &str, model: &str, subject: &str) -> Result<(), String> {
 }
 
 /// Leaves out whatever does not matter: runs of steps, single steps, parts of a step.
-async fn shrink<F, G>(
+async fn shrink<F, G: Ground>(
     open: &impl Fn() -> F,
     mut steps: Vec<Step>,
     mut difference: Difference,
