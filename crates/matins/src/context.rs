@@ -1,0 +1,86 @@
+//! What a handler knows about its run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use matins_core::Json;
+use matins_core::lifecycle::{Outcome, Trace, settle};
+use matins_core::retry::RetryPolicy;
+use matins_core::store::Settled;
+use matins_core::task::{Claimed, TaskId};
+use matins_runtime::Client;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::TaskError;
+use crate::transaction::Transaction;
+
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) claimed: Claimed,
+    pub(crate) client: Client,
+    pub(crate) cancelled: CancellationToken,
+    /// The run has written its completion into a transaction of its own.
+    pub(crate) settled: AtomicBool,
+}
+
+impl Context {
+    pub fn task_id(&self) -> TaskId {
+        self.inner.claimed.task.id
+    }
+
+    /// Number of this attempt, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.inner.claimed.task.attempt
+    }
+
+    /// The key with business meaning, if the task has one.
+    pub fn execution_key(&self) -> Option<&str> {
+        self.inner.claimed.task.execution_key.as_deref()
+    }
+
+    /// Grows with every claim: hand it to whatever must refuse a stale run.
+    pub fn fence(&self) -> u64 {
+        self.inner.claimed.claim.fence
+    }
+
+    /// Set when the run should end: time limit, cancel, lost claim or shutdown.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.inner.cancelled
+    }
+
+    /// For enqueueing more work.
+    pub fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    /// Records the completion in the caller's transaction, so that effect and completion commit
+    /// together. Fails when the claim no longer stands: then roll back.
+    pub fn complete_in<O: Serialize>(
+        &self,
+        tx: &mut impl Transaction,
+        output: &O,
+    ) -> Result<(), TaskError> {
+        let result = Json::of(output)?;
+        let outcome = Outcome::Completed { result: Some(result), result_dropped_bytes: None };
+        let now = self.inner.client.now();
+        let policy = RetryPolicy::default();
+        let claimed = &self.inner.claimed;
+        let settlement = settle(claimed, outcome, Trace::default(), &policy, now, 0.0);
+        match tx.settle(&settlement)? {
+            Settled::Done(_) => {
+                self.inner.settled.store(true, Ordering::SeqCst);
+                Ok(())
+            }
+            Settled::Fenced => Err(TaskError::retryable(format!(
+                "attempt {} of task {} has lost its claim; roll back",
+                self.attempt(),
+                self.task_id()
+            ))),
+        }
+    }
+}
