@@ -1,1 +1,10 @@
-//! Placeholder.
+//! Stores of Matins: adapters of the port in [`matins_core::store`].
+//!
+//! A store decides nothing beyond atomicity and order; what a task's fate is, the core says. No
+//! code here may judge a retry, a schedule or a limit in a way of its own.
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Options, SqliteStore};

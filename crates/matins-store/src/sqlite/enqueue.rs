@@ -1,0 +1,190 @@
+//! Taking tasks in. Who has a key is decided by the key's primary key, what that means for a
+//! newcomer by the core.
+
+use std::sync::Arc;
+
+use matins_core::Json;
+use matins_core::idempotency::{KeyDecision, KeyState, decide};
+use matins_core::store::{Enqueued, LedgerEntry};
+use matins_core::task::{NewTask, State, Task, TaskId};
+use rusqlite::params;
+use uuid::Uuid;
+
+use super::error::{Failure, Res};
+use super::row::{self, Facts, Stored};
+use super::sql::Sql;
+use super::time::{opt_us, ts, us};
+use super::tx::Tx;
+
+impl Tx<'_> {
+    pub(super) fn enqueue(&mut self, tasks: &[NewTask], now: i64) -> Res<Vec<Enqueued>> {
+        tasks.iter().map(|task| self.enqueue_one(task, now)).collect()
+    }
+
+    pub(super) fn enqueue_one(&mut self, new: &NewTask, now: i64) -> Res<Enqueued> {
+        if new.client_id || new.execution_key.is_some() {
+            if let Some(stored) = self.stored_by_id(new.id)? {
+                return Ok(Enqueued::Existing(Box::new(stored.task)));
+            }
+        }
+        if let Some(key) = &new.execution_key
+            && let Some(answer) = self.take_key(new, key)?
+        {
+            return Ok(answer);
+        }
+        if self.insert(new, now)? {
+            return Ok(Enqueued::Created);
+        }
+        let stored = self.stored_by_id(new.id)?;
+        let stored = stored.ok_or_else(|| Failure::broken(format!("no row for {}", new.id)))?;
+        Ok(Enqueued::Existing(Box::new(stored.task)))
+    }
+
+    /// `false`: the id is stored already.
+    fn insert(&mut self, new: &NewTask, now: i64) -> Res<bool> {
+        let lane = self.lane(&new.pool, &new.kind, false)?;
+        let created_by = self.name_id(&new.created_by)?;
+        let schedule = match &new.origin {
+            Some(origin) => Some(self.name_id(&origin.schedule)?),
+            None => None,
+        };
+        let origin = new.origin.as_ref();
+        let inserted = self.stmts.get(Sql::TaskInsert)?.execute(params![
+            new.id.0,
+            lane,
+            schedule,
+            new.execution_key.as_deref(),
+            row::write_tags(&new.tags)?,
+            new.priority,
+            us(new.run_at),
+            new.held,
+            opt_us(new.expires_at),
+            new.concurrency_key.as_deref(),
+            now,
+            created_by,
+            new.max_retries,
+            new.backoff.as_ref().map(row::write_backoff),
+            new.timeout.map(row::write_timeout),
+            origin.map(|origin| origin.schedule_uid),
+            origin.map(|origin| &*origin.label),
+            origin.map(|origin| us(origin.time)),
+            new.payload.as_str(),
+        ])?;
+        if inserted == 0 {
+            return Ok(false);
+        }
+        let task = Facts::of_new(self.conn.last_insert_rowid(), lane, new);
+        if let Some(uid) = task.schedule_uid {
+            self.run(Sql::LiveInsert, params![uid, task.held, task.seq])?;
+        }
+        self.enter(&task, now)?;
+        if let Some(uid) = task.schedule_uid {
+            self.release_held(uid, now)?;
+        }
+        Ok(true)
+    }
+
+    /// `None`: the key is the newcomer's.
+    fn take_key(&mut self, new: &NewTask, key: &str) -> Res<Option<Enqueued>> {
+        let kind = self.name_id(&new.kind)?;
+        if self.run(Sql::KeyTake, params![kind, key, new.id.0])? == 1 {
+            return Ok(None);
+        }
+        let holder = self.key_holder(&new.kind, key)?;
+        let holder = holder.ok_or_else(|| Failure::broken(format!("key {key:?} is lost")))?;
+        Ok(Some(match decide(KeyState::from(holder.state()), new.on_duplicate) {
+            KeyDecision::ReturnHolder => Enqueued::Existing(Box::new(holder.task())),
+            KeyDecision::Reject => Enqueued::Rejected(Box::new(holder.task())),
+            KeyDecision::ReplaceHolder => self.replace(new)?,
+            // The ledger has it, so it is not free.
+            KeyDecision::Take => return Err(Failure::broken(format!("key {key:?} is torn"))),
+        }))
+    }
+
+    /// Puts payload and times of a newer request in the place of a pending holder's.
+    fn replace(&mut self, new: &NewTask) -> Res<Enqueued> {
+        let key = new.execution_key.as_deref().unwrap_or_default();
+        let Some(Holder::Row(holder)) = self.key_holder(&new.kind, key)? else {
+            return Err(Failure::broken(format!("key {key:?} is lost")));
+        };
+        self.leave(&Facts::of(&holder))?;
+        let times = (us(new.run_at), opt_us(new.expires_at));
+        let concurrency_key = new.concurrency_key.as_deref();
+        let payload = new.payload.as_str();
+        self.run(
+            Sql::TaskReplace,
+            params![holder.seq, payload, concurrency_key, times.0, times.1],
+        )?;
+        let task = self.facts(holder.seq)?;
+        self.enter(&task, us(new.run_at))?;
+        let replaced = self.stored_by_seq(holder.seq)?;
+        Ok(Enqueued::Replaced(Box::new(replaced.task)))
+    }
+
+    /// Who has a key: a live or completed task, or what the ledger remembers of one.
+    pub(super) fn key_holder(&mut self, kind: &Arc<str>, key: &str) -> Res<Option<Holder>> {
+        let Some(kind_id) = self.known_name(kind)? else { return Ok(None) };
+        let entry = self.one(Sql::KeyGet, params![kind_id, key], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+        let Some((id, at, result)): Option<(Uuid, Option<i64>, Option<Arc<str>>)> = entry else {
+            return Ok(None);
+        };
+        if let Some(stored) = self.stored_by_id(TaskId(id))? {
+            return Ok(Some(Holder::Row(Box::new(stored))));
+        }
+        let at = at.ok_or_else(|| Failure::broken(format!("live task {id} has no row")))?;
+        Ok(Some(Holder::Ledger(LedgerEntry {
+            kind: kind.clone(),
+            execution_key: key.into(),
+            task_id: TaskId(id),
+            state: State::Completed,
+            result: result.map(Json::trusted),
+            at: ts(at),
+        })))
+    }
+
+    pub(super) fn stored_by_id(&mut self, id: TaskId) -> Res<Option<Stored>> {
+        self.stored(Sql::TaskById, params![id.0])
+    }
+
+    pub(super) fn stored_by_seq(&mut self, seq: i64) -> Res<Stored> {
+        self.stored(Sql::TaskBySeq, params![seq])?
+            .ok_or_else(|| Failure::broken(format!("task number {seq} has no row")))
+    }
+
+    pub(super) fn stored(
+        &mut self,
+        sql: Sql,
+        params: impl rusqlite::Params,
+    ) -> Res<Option<Stored>> {
+        let mut rows = self.stmts.get(sql)?.query(params)?;
+        match rows.next()? {
+            Some(row) => Ok(Some(row::stored(row, self.conn, &mut self.mem.catalog)?)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Who has a key.
+pub(super) enum Holder {
+    Row(Box<Stored>),
+    /// Its row has been pruned.
+    Ledger(LedgerEntry),
+}
+
+impl Holder {
+    pub(super) fn state(&self) -> State {
+        match self {
+            Self::Row(stored) => stored.task.state,
+            Self::Ledger(entry) => entry.state,
+        }
+    }
+
+    pub(super) fn task(&self) -> Task {
+        match self {
+            Self::Row(stored) => stored.task.clone(),
+            Self::Ledger(entry) => entry.task(),
+        }
+    }
+}

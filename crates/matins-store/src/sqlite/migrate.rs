@@ -1,0 +1,164 @@
+//! The schema: forward only, each step in one transaction, each step remembered by its checksum.
+//!
+//! A step that has been applied may never change. A file that is newer than this program is
+//! refused.
+
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use matins_core::store::StoreError;
+use rusqlite::{Connection, params};
+use uuid::Uuid;
+
+use super::connect;
+use super::error::{Failure, Res};
+
+/// One step of the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migration {
+    pub version: u32,
+    pub name: &'static str,
+    pub sql: &'static str,
+}
+
+pub(super) const ALL: &[Migration] =
+    &[Migration { version: 1, name: "init", sql: include_str!("migrations/0001_init.sql") }];
+
+/// The version this program works with.
+pub const LATEST: u32 = ALL[ALL.len() - 1].version;
+
+const LEDGER: &str = "CREATE TABLE IF NOT EXISTS migration (
+    version     INTEGER PRIMARY KEY,
+    name        TEXT NOT NULL,
+    checksum    TEXT NOT NULL,
+    applied_at  INTEGER NOT NULL
+) STRICT";
+
+/// What happens to pending steps when a store is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Migrate {
+    #[default]
+    Auto,
+    /// Refuses to open.
+    Manual,
+}
+
+impl Migration {
+    /// FNV-1a, 64 bits: guards against accidents, not against forgers.
+    fn checksum(&self) -> String {
+        let hash = self.sql.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("{hash:016x}")
+    }
+}
+
+/// Steps that a file lacks. A file that does not exist lacks all of them, and is not made.
+pub fn pending(path: &Path) -> Result<Vec<Migration>, StoreError> {
+    if !path.exists() {
+        return Ok(ALL.to_vec());
+    }
+    let conn = connect::writer(path, Duration::from_secs(5))?;
+    let applied = applied(&conn)?;
+    Ok(missing(&applied).to_vec())
+}
+
+/// Brings a file up to date, whatever `migrate` says. Answers what was done.
+pub fn apply(path: &Path) -> Result<Vec<Migration>, StoreError> {
+    let conn = connect::writer(path, Duration::from_secs(15))?;
+    Ok(bring_up_to_date(&conn)?)
+}
+
+pub(super) fn on_open(conn: &Connection, migrate: Migrate) -> Res<()> {
+    let applied = applied(conn)?;
+    let missing = missing(&applied);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if migrate == Migrate::Manual {
+        let at = applied.len();
+        return Err(Failure::broken(format!(
+            "its schema has version {at}, this program needs {LATEST}; run `matins migrate`"
+        )));
+    }
+    bring_up_to_date(conn).map(drop)
+}
+
+fn missing(applied: &[u32]) -> &'static [Migration] {
+    &ALL[applied.len().min(ALL.len())..]
+}
+
+/// Versions in the file, checked against this program's.
+fn applied(conn: &Connection) -> Res<Vec<u32>> {
+    if !conn.table_exists(None, "migration")? {
+        return Ok(Vec::new());
+    }
+    let mut statement = conn.prepare("SELECT version, checksum FROM migration ORDER BY version")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows: Vec<(u32, String)> = rows.collect::<rusqlite::Result<_>>()?;
+    for (index, (version, checksum)) in rows.iter().enumerate() {
+        match ALL.get(index) {
+            None => {
+                return Err(Failure::broken(format!(
+                    "its schema has version {version}, this program knows up to {LATEST}; use a \
+                     newer matins"
+                )));
+            }
+            Some(own) if own.version != *version || own.checksum() != *checksum => {
+                return Err(Failure::broken(format!(
+                    "step {version} of its schema is not the one this program knows"
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(rows.into_iter().map(|(version, _)| version).collect())
+}
+
+fn bring_up_to_date(conn: &Connection) -> Res<Vec<Migration>> {
+    let mut done = Vec::new();
+    loop {
+        conn.execute_batch("BEGIN IMMEDIATE")?;
+        // Another process may have been quicker.
+        let step = applied(conn).map(|applied| missing(&applied).first().copied());
+        let step = step.and_then(|step| match step {
+            Some(migration) => apply_one(conn, &migration).map(|()| Some(migration)),
+            None => Ok(None),
+        });
+        match step {
+            Ok(Some(migration)) => {
+                conn.execute_batch("COMMIT")?;
+                done.push(migration);
+            }
+            Ok(None) => {
+                conn.execute_batch("ROLLBACK")?;
+                return Ok(done);
+            }
+            Err(failure) => {
+                conn.execute_batch("ROLLBACK")?;
+                return Err(failure);
+            }
+        }
+    }
+}
+
+fn apply_one(conn: &Connection, migration: &Migration) -> Res<()> {
+    connect::mark(conn)?;
+    conn.execute_batch(LEDGER)?;
+    conn.execute_batch(migration.sql)?;
+    if migration.version == 1 {
+        let store_id = Uuid::new_v4();
+        conn.execute("INSERT INTO meta (one, store_id, fence) VALUES (1, ?1, 0)", [store_id])?;
+    }
+    conn.execute(
+        "INSERT INTO migration (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)",
+        params![
+            migration.version,
+            migration.name,
+            migration.checksum(),
+            Timestamp::now().as_microsecond()
+        ],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,3 @@
+-- Purpose: changes when another connection has written.
+-- Index: -.
+PRAGMA data_version

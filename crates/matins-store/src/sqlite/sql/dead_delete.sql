@@ -1,0 +1,3 @@
+-- Purpose: replayed or pruned.
+-- Index: primary key.
+DELETE FROM dead_letter WHERE seq = ?1

@@ -1,0 +1,4 @@
+-- Purpose: a task has failed for good; what filters ask for is copied.
+-- Index: primary key.
+INSERT INTO dead_letter (seq, failed_at, lane, schedule, fingerprint, tags)
+SELECT seq, finished_at, lane, schedule, coalesce(fingerprint, ''), tags FROM task WHERE seq = ?1

@@ -1,0 +1,3 @@
+-- Purpose: a pending task that expires.
+-- Index: primary key.
+INSERT INTO expiring (expires_at, seq) VALUES (?1, ?2)

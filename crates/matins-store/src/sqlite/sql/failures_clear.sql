@@ -1,0 +1,3 @@
+-- Purpose: a task of the schedule has completed.
+-- Index: primary key.
+DELETE FROM schedule_failures WHERE schedule_uid = ?1

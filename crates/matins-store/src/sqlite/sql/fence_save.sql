@@ -1,0 +1,3 @@
+-- Purpose: high-water mark of fences.
+-- Index: primary key.
+UPDATE meta SET fence = ?1 WHERE one = 1

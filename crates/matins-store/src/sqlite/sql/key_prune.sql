@@ -1,0 +1,6 @@
+-- Purpose: entries of the ledger whose time is over.
+-- Index: exec_key_at, range.
+DELETE FROM exec_key
+WHERE (type, key) IN (
+    SELECT type, key FROM exec_key WHERE at IS NOT NULL AND at <= ?1 ORDER BY at LIMIT ?2
+)

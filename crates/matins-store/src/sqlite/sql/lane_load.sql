@@ -1,0 +1,5 @@
+-- Purpose: all lanes with their counters; there are few.
+-- Index: scan of lane, by design.
+SELECT id, pool, type, quarantine,
+       ready, later, parked, held, running, completed, failed, cancelled, dead
+FROM lane

@@ -1,0 +1,3 @@
+-- Purpose: interns a name.
+-- Index: -.
+INSERT INTO name (text) VALUES (?1)

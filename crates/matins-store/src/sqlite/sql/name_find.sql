@@ -1,0 +1,3 @@
+-- Purpose: id of an interned name.
+-- Index: the UNIQUE of name.text.
+SELECT id FROM name WHERE text = ?1

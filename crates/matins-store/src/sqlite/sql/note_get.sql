@@ -1,0 +1,3 @@
+-- Purpose: a word of the runtime's own.
+-- Index: primary key.
+SELECT value FROM note WHERE key = ?1

@@ -1,0 +1,3 @@
+-- Purpose: pruned.
+-- Index: primary key.
+DELETE FROM occurrence WHERE number = ?1

@@ -1,0 +1,3 @@
+-- Purpose: an operation.
+-- Index: primary key.
+SELECT value FROM operation WHERE id = ?1

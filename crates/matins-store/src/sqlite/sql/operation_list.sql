@@ -1,0 +1,3 @@
+-- Purpose: running operations, oldest first.
+-- Index: operation_running.
+SELECT value FROM operation WHERE running = 1 ORDER BY created_at

@@ -1,0 +1,3 @@
+-- Purpose: states of the rate limits.
+-- Index: scan of rate, which is small.
+SELECT type, spent_until FROM rate

@@ -1,0 +1,3 @@
+-- Purpose: the claim has ended.
+-- Index: primary key.
+DELETE FROM running WHERE seq = ?1

@@ -1,0 +1,3 @@
+-- Purpose: a schedule.
+-- Index: primary key.
+SELECT state FROM schedule WHERE name = ?1
