@@ -186,7 +186,8 @@ impl Client {
         Ok(answers)
     }
 
-    fn answered(&self, new: &NewTask, outcome: Enqueued, now: Timestamp) -> Result<Answer> {
+    /// What the store's answer to an enqueue means to the caller.
+    pub fn answered(&self, new: &NewTask, outcome: Enqueued, now: Timestamp) -> Result<Answer> {
         match outcome {
             Enqueued::Created => {
                 self.inner.metrics.enqueued(&new.kind);

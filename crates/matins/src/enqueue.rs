@@ -9,7 +9,6 @@ use matins_core::Json;
 use matins_core::duration::Timeout;
 use matins_core::request::{EnqueueRequest, FieldError};
 use matins_core::retry::Backoff;
-use matins_core::store::Enqueued;
 use matins_core::task::{OnDuplicate, TaskId};
 use matins_runtime::client::Answer;
 use matins_runtime::{Client, ClientError};
@@ -76,15 +75,8 @@ impl Enqueue {
     pub async fn in_transaction(self, tx: &mut impl Transaction) -> Result<Answer, ClientError> {
         let task = self.client.resolve(self.request?, CREATED_BY).await?;
         let now = self.client.now();
-        match tx.enqueue(&task, now)? {
-            Enqueued::Created => {
-                let task = matins_core::Task::from_new(&task, now);
-                Ok(Answer { task, deduplicated: false })
-            }
-            Enqueued::Replaced(task) => Ok(Answer { task: *task, deduplicated: false }),
-            Enqueued::Existing(task) => Ok(Answer { task: *task, deduplicated: true }),
-            Enqueued::Rejected(task) => Err(ClientError::DuplicateKey(task)),
-        }
+        let outcome = tx.enqueue(&task, now)?;
+        self.client.answered(&task, outcome, now)
     }
 }
 

@@ -21,6 +21,10 @@ impl Transaction for sqlite::rusqlite::Transaction<'_> {
     }
 
     fn settle(&mut self, settlement: &Settlement) -> Result<Settled, StoreError> {
-        sqlite::complete_in(self, settlement)
+        match sqlite::complete_in(self, settlement) {
+            Ok(settled) => Ok(settled),
+            Err(sqlite::CompleteError::Fenced) => Ok(Settled::Fenced),
+            Err(sqlite::CompleteError::Store(error)) => Err(error),
+        }
     }
 }

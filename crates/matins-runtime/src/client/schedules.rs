@@ -283,7 +283,9 @@ impl Client {
             return Ok(Vec::new());
         };
         let fired = self.inner.store.fired_between(state.uid, from, to).await?;
-        Ok(fired.into_iter().map(|(occurrence, _)| occurrence.time).collect())
+        let scheduled = fired.into_iter().map(|(occurrence, _)| occurrence);
+        let scheduled = scheduled.filter(|o| o.kind == schedule::OccurrenceKind::Scheduled);
+        Ok(scheduled.map(|occurrence| occurrence.time).collect())
     }
 
     pub(crate) async fn schedule_defaults(&self, spec: &ScheduleSpec) -> Result<TypeDefaults> {
