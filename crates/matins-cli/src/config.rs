@@ -26,11 +26,12 @@ use matins_core::cron::Zone;
 use matins_core::schedule::ScheduleSpec;
 use matins_runtime::executors::Setting;
 use matins_runtime::rules::Rules;
+use matins_server::auth::Role;
 
 use cursor::{Cursor, Reader, Table};
 use yaml::{Key, Node, Place, Value};
 
-pub(crate) use lint::{Finding, lint};
+pub(crate) use lint::{Finding, lint, next_fires};
 pub(crate) use problem::{ConfigError, Problem};
 
 /// The file's usual name.
@@ -75,30 +76,6 @@ pub(crate) enum Metrics {
     Public,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Viewer,
-    Operator,
-    Admin,
-    Worker,
-    Enqueue,
-}
-
-impl Role {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Viewer, Self::Operator, Self::Admin, Self::Worker, Self::Enqueue];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-            Self::Worker => "worker",
-            Self::Enqueue => "enqueue",
-        }
-    }
-}
-
 /// A token that the file gives.
 #[derive(Debug, Clone)]
 pub(crate) struct StaticToken {
@@ -112,6 +89,13 @@ pub(crate) struct StaticToken {
 pub(crate) struct Auth {
     pub(crate) tokens: Vec<StaticToken>,
     pub(crate) metrics: Metrics,
+}
+
+/// Certificate and key, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// Everything a node is told.
@@ -136,6 +120,7 @@ pub(crate) struct Config {
     pub(crate) display_timezone: Zone,
     pub(crate) log: Log,
     pub(crate) auth: Auth,
+    pub(crate) tls: Option<TlsFiles>,
     pub(crate) rules: Rules,
     pub(crate) schedules: Vec<ScheduleSpec>,
 }
@@ -231,6 +216,7 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
     };
     let data_dir = table.get("data_dir", Cursor::path).unwrap_or_else(|| base.join(".matins"));
     let store = table.get("store", server::store);
+    let rules = rules(&table, base);
     let config = Config {
         file: None,
         source: String::new(),
@@ -255,18 +241,14 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
             .unwrap_or_else(Zone::utc),
         log: table.get("log", server::log).unwrap_or_default(),
         auth: table.get("auth", server::auth).unwrap_or_default(),
-        rules: rules(&table, base),
-        schedules: table.get("schedules", schedules::schedules).unwrap_or_default(),
+        tls: table.get("tls", server::tls),
+        schedules: table
+            .get("schedules", |c| schedules::schedules(c, &rules.limits))
+            .unwrap_or_default(),
+        rules,
         data_dir,
     };
     server::unavailable(&table);
-    let open = !config.listen.ip().is_loopback();
-    if open && config.auth.tokens.is_empty() {
-        let place = table.cursor("listen").unwrap_or_else(|| at.clone());
-        let message = format!("{} is not loopback, and auth.tokens is empty", config.listen);
-        let hint = "give a token under auth.tokens, or listen on 127.0.0.1 behind a proxy";
-        at.reader.note(place.problem(message).hint(hint));
-    }
     Some(config)
 }
 

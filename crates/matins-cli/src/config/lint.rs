@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use matins_core::cron::{PreviewFire, Recurrence, Timetable, Zone, preview};
-use matins_core::schedule::ScheduleSpec;
+use matins_core::cron::Fire;
+use matins_core::schedule::{Prepared, ScheduleSpec};
 use matins_runtime::executors::{CommandConfig, CommandLine};
 use matins_runtime::rules::{AD_HOC, AD_HOC_SQL, DEFAULT_POOL, TypeExecutor};
 
@@ -94,24 +94,23 @@ fn commands(path: &str, command: &CommandConfig, found: &mut Vec<Finding>) {
     }
 }
 
-/// When a schedule of a file fires, if it was created at `now`.
-pub(crate) fn recurrence(spec: &ScheduleSpec, now: Timestamp) -> Option<Recurrence> {
-    let timetable = Timetable::parse(&spec.schedule).ok()?;
-    let zone = Zone::parse(spec.zone_name()).ok()?;
+/// A schedule of the file as if it was created at `now`.
+fn prepared(config: &Config, spec: &ScheduleSpec, now: Timestamp) -> Option<Prepared> {
     let anchor = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    Some(Recurrence::new(timetable, zone, spec.dst, anchor))
+    // It was checked when the file was read.
+    spec.prepare(anchor, &config.rules.limits).ok()
 }
 
-/// Its next fires, within `start` and `end`.
-pub(crate) fn next_fires(spec: &ScheduleSpec, now: Timestamp, count: usize) -> Vec<PreviewFire> {
-    let Some(recurrence) = recurrence(spec, now) else { return Vec::new() };
-    // Strictly after, so that a fire at `start` itself is among them.
-    let before =
-        |start: Timestamp| start.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(start);
-    let after = spec.start.map_or(now, |start| before(start).max(now));
-    let mut fires = preview(&recurrence, after, count);
-    fires.retain(|fire| spec.end.is_none_or(|end| fire.utc < end));
-    fires
+/// Its next fires outside blackouts.
+pub(crate) fn next_fires(
+    config: &Config,
+    spec: &ScheduleSpec,
+    now: Timestamp,
+    count: usize,
+) -> Vec<Fire> {
+    let Some(prepared) = prepared(config, spec, now) else { return Vec::new() };
+    let next = |fire: &Fire| prepared.next_open(fire.time);
+    std::iter::successors(prepared.next_open(now), next).take(count).collect()
 }
 
 fn schedule(config: &Config, spec: &ScheduleSpec, now: Timestamp, found: &mut Vec<Finding>) {
@@ -140,10 +139,10 @@ fn schedule(config: &Config, spec: &ScheduleSpec, now: Timestamp, found: &mut Ve
     if let Some(message) = both_days(&spec.schedule) {
         found.push(Finding::warning(format!("{path}.schedule"), message));
     }
-    if next_fires(spec, now, 1).is_empty() {
+    if next_fires(config, spec, now, 1).is_empty() {
         found.push(Finding::warning(format!("{path}.schedule"), "will never fire again"));
     }
-    if let Some(message) = clock_change(spec, now) {
+    if let Some(message) = clock_change(config, spec, now) {
         found.push(Finding::note(format!("{path}.schedule"), message));
     }
 }
@@ -166,10 +165,11 @@ fn both_days(expression: &str) -> Option<String> {
 }
 
 /// The first fire of the coming year that a clock change touches.
-fn clock_change(spec: &ScheduleSpec, now: Timestamp) -> Option<String> {
-    let recurrence = recurrence(spec, now)?;
+fn clock_change(config: &Config, spec: &ScheduleSpec, now: Timestamp) -> Option<String> {
+    let prepared = prepared(config, spec, now)?;
     let until = now.checked_add(LOOK_AHEAD).ok()?;
-    let fire = recurrence
+    let fire = prepared
+        .recurrence()
         .between(now, until)
         .take(FIRES_LOOKED_AT)
         .find(|fire| fire.in_gap || fire.in_fold)?;
@@ -189,6 +189,11 @@ fn server(config: &Config, found: &mut Vec<Finding>) {
         found.push(Finding::warning(path, message));
     }
     if !config.listen.ip().is_loopback() {
+        if config.auth.tokens.is_empty() {
+            let message = "is not loopback: serve refuses it unless auth.tokens or \
+                 `matins token create` give a token";
+            found.push(Finding::warning("listen", message));
+        }
         let message =
             format!("{} is reached without encryption: put a TLS proxy in front", config.listen);
         found.push(Finding::warning("listen", message));

@@ -6,7 +6,7 @@ mod work;
 
 use std::fmt::Write as _;
 
-pub(crate) use node::{AUTH, HTTP, LIMITS, LOG, RETENTION, TOKEN, TOP};
+pub(crate) use node::{AUTH, HTTP, LIMITS, LOG, RETENTION, TLS, TOKEN, TOP};
 pub(crate) use work::{BACKOFF, BLACKOUT, DEFAULTS, DST, ON_TIMEOUT, POOL, SCHEDULE, TASK};
 
 /// One key: what it takes, what it is when absent, what it does.
@@ -43,7 +43,7 @@ pub(crate) struct Section {
 }
 
 /// In the order of the reference page.
-pub(crate) static SECTIONS: [&Section; 15] = [
+pub(crate) static SECTIONS: [&Section; 16] = [
     &TOP,
     &LOG,
     &DEFAULTS,
@@ -56,6 +56,7 @@ pub(crate) static SECTIONS: [&Section; 15] = [
     &BLACKOUT,
     &AUTH,
     &TOKEN,
+    &TLS,
     &HTTP,
     &RETENTION,
     &LIMITS,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use matins_core::Json;
 use matins_core::cron::{CronError, Dst, Fold, Gap, Timetable, Zone};
 use matins_core::duration::Span;
-use matins_core::limits::{PRIORITY_MAX, RETRIES_MAX};
+use matins_core::limits::{Limits, PRIORITY_MAX, RETRIES_MAX};
 use matins_core::request::{check_name, check_tags};
 use matins_core::schedule::{Blackout, CatchUp, CatchUpWindow, OnResume, Overlap, ScheduleSpec};
 
@@ -16,20 +16,20 @@ use super::problem::Problem;
 use super::reference;
 use super::yaml::{Place, Value};
 
-pub(crate) fn schedules(at: &Cursor<'_>) -> Option<Vec<ScheduleSpec>> {
+pub(crate) fn schedules(at: &Cursor<'_>, limits: &Limits) -> Option<Vec<ScheduleSpec>> {
     let mut specs = Vec::new();
     for (key, entry) in at.named()? {
         if let Err(error) = check_name("name", &key.text) {
             let problem = Problem::new(key.place.clone(), entry.path.clone(), error.message);
             at.reader.note(problem);
-        } else if let Some(spec) = schedule(&entry, &key.text) {
+        } else if let Some(spec) = schedule(&entry, &key.text, limits) {
             specs.push(spec);
         }
     }
     Some(specs)
 }
 
-fn schedule(at: &Cursor<'_>, name: &str) -> Option<ScheduleSpec> {
+fn schedule(at: &Cursor<'_>, name: &str, limits: &Limits) -> Option<ScheduleSpec> {
     let table = at.table(&reference::SCHEDULE)?;
     let expression = table.need("schedule", "a cron expression such as \"0 2 * * *\"", cron);
     let kind = table.need("type", "the type of the tasks it starts", |c| named(c, "type"));
@@ -45,7 +45,7 @@ fn schedule(at: &Cursor<'_>, name: &str) -> Option<ScheduleSpec> {
         catch_up: table.get("catch_up", catch_up).unwrap_or_default(),
         catch_up_window: table.get("catch_up_window", catch_up_window).unwrap_or_default(),
         catch_up_max: table
-            .get("catch_up_max", |c| c.count(1..=100_000))
+            .get("catch_up_max", |c| c.count(1..=10_000))
             .unwrap_or(usual.catch_up_max),
         overlap: table.get("overlap", overlap).unwrap_or_default(),
         overlap_max: table
@@ -69,10 +69,15 @@ fn schedule(at: &Cursor<'_>, name: &str) -> Option<ScheduleSpec> {
         note: table.get("note", Cursor::text),
         ..ScheduleSpec::new(name, &expression?, &kind?)
     };
-    if spec.start.zip(spec.end).is_some_and(|(start, end)| end <= start) {
-        table.cursor("end")?.fail::<()>("must lie after start")?;
+    // Everything else is the core's to judge: templates, blackouts, what excludes each other.
+    match spec.prepare(Timestamp::UNIX_EPOCH, limits) {
+        Ok(_) => Some(spec),
+        Err(error) => {
+            let key = error.field.split(['.', '[']).next().unwrap_or_default();
+            let place = table.cursor(key).unwrap_or_else(|| at.clone());
+            place.fail(error.message)
+        }
     }
-    Some(spec)
 }
 
 fn named(at: &Cursor<'_>, field: &str) -> Option<String> {

@@ -8,15 +8,13 @@ use matins_core::limits::Limits;
 use matins_core::request::check_name;
 use matins_core::store::Retention;
 use matins_runtime::executors::Setting;
+use matins_server::auth::Role;
 
 use super::cursor::{Cursor, Table};
 use super::problem::Problem;
 use super::reference;
 use super::yaml::Value;
-use super::{Auth, Log, LogFormat, Metrics, Role, StaticToken, StoreLocation};
-
-/// 128 bits in base64.
-const TOKEN_CHARS_MIN: usize = 22;
+use super::{Auth, Log, LogFormat, Metrics, StaticToken, StoreLocation, TlsFiles};
 
 /// The schemes of other stores, so that a URL of theirs is answered by what is missing.
 const OTHER_STORES: [&str; 4] = ["postgres:", "postgresql:", "mysql:", "redis:"];
@@ -114,6 +112,13 @@ pub(crate) fn auth(at: &Cursor<'_>) -> Option<Auth> {
     })
 }
 
+pub(crate) fn tls(at: &Cursor<'_>) -> Option<TlsFiles> {
+    let table = at.table(&reference::TLS)?;
+    let cert = table.need("cert", "the file of the certificate", Cursor::path);
+    let key = table.need("key", "the file of its key", Cursor::path);
+    Some(TlsFiles { cert: cert?, key: key? })
+}
+
 fn tokens(at: &Cursor<'_>) -> Option<Vec<StaticToken>> {
     let mut tokens = Vec::new();
     for (key, entry) in at.named()? {
@@ -134,7 +139,7 @@ fn token(at: &Cursor<'_>, name: &str) -> Option<StaticToken> {
         c.word(&Role::ALL.map(|role| (role.as_str(), role)))
     });
     let types = table.get("types", |c| c.list(Cursor::filled)).unwrap_or_default();
-    if !types.is_empty() && role.is_some_and(|r| !matches!(r, Role::Worker | Role::Enqueue)) {
+    if !types.is_empty() && role.is_some_and(|role| !role.takes_types()) {
         table.refuse("types", "limits tokens of the roles worker and enqueue alone");
     }
     Some(StaticToken { name: name.to_owned(), secret: secret?, role: role?, types })
@@ -142,11 +147,8 @@ fn token(at: &Cursor<'_>, name: &str) -> Option<StaticToken> {
 
 fn secret(at: &Cursor<'_>) -> Option<Setting> {
     let setting = at.setting()?;
-    if setting.value.chars().count() < TOKEN_CHARS_MIN && at.reader.need_secrets {
-        // The value itself stays out of the message.
-        let problem = at.problem(format!("a token needs at least {TOKEN_CHARS_MIN} characters"));
-        at.reader.note(problem.hint("make one: openssl rand -base64 24"));
-        return None;
+    if setting.value.trim().is_empty() && at.reader.need_secrets {
+        return at.fail("the token is empty");
     }
     Some(setting)
 }

@@ -239,10 +239,21 @@ fn wrong_values_are_refused_by_name() {
         ("alerts: {channels: {}}", "nobody would be told"),
         ("accept_volatile: true", "only false is available"),
         ("redis_mirror: {horizon: 1h}", "only off is available"),
-        ("listen: 0.0.0.0:80", "not loopback, and auth.tokens is empty"),
         ("listen: somewhere", "expected an address and port"),
         ("node_id: a/b", "expected at most 100 letters"),
-        ("auth: {tokens: {a: {token: short, role: admin}}}", "at least 22 characters"),
+        ("auth: {tokens: {a: {token: '', role: admin}}}", "the token is empty"),
+        (
+            "schedules: {s: {schedule: '@daily', type: x, execution_key: 'k-{{ occurrence.dat }}'}}",
+            "schedules.s.execution_key:",
+        ),
+        (
+            "schedules: {s: {schedule: '@daily', type: x, blackout: [{from: '25:00', to: '1:00'}]}}",
+            "schedules.s.blackout:",
+        ),
+        (
+            "schedules: {s: {schedule: '@daily', type: x, start: 2027-01-02T00:00:00Z, end: 2027-01-01T00:00:00Z}}",
+            "schedules.s.end: must lie after start",
+        ),
         (
             "auth: {tokens: {a: {token: 'env:NOT_THERE', role: admin}}}",
             "the environment has no NOT_THERE",

@@ -123,6 +123,7 @@ pub(crate) static TOP: Section = Section {
             "Tokens that open the HTTP API. Without any, `serve` makes an admin token in \
              `DATA_DIR/token`.",
         ),
+        key("tls", "mapping", "none", "Certificate and key: the API is served over TLS."),
         key(
             "allow_commands",
             "`none`, `any` or a list of types",
@@ -242,7 +243,7 @@ pub(crate) static TOKEN: Section = Section {
     keys: &[
         key(
             "token",
-            "text of at least 22 characters",
+            "text",
             "required",
             "The secret. Give it by reference: `env:NAME` or `file:PATH`.",
         ),
@@ -253,6 +254,15 @@ pub(crate) static TOKEN: Section = Section {
             "What it may do.",
         ),
         key("types", "list of types", "any", "`worker` and `enqueue`: the types it is limited to."),
+    ],
+};
+
+pub(crate) static TLS: Section = Section {
+    title: "tls",
+    about: "Read again with SIGHUP.",
+    keys: &[
+        key("cert", "path", "required", "Certificate chain, in PEM."),
+        key("key", "path", "required", "Its key, in PEM."),
     ],
 };
 

@@ -251,7 +251,7 @@ pub(crate) static SCHEDULE: Section = Section {
         ),
         key(
             "catch_up_max",
-            "1 to 100000",
+            "1 to 10000",
             "`100`",
             "Most occurrences that `catch_up: all` makes up for.",
         ),

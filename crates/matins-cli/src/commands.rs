@@ -1,0 +1,156 @@
+//! Every command: what it takes, what it asks for, how the answer is shown.
+
+mod check;
+mod dead;
+mod doctor;
+mod enqueue;
+mod follow;
+mod init;
+mod ledger;
+mod migrate;
+mod node;
+mod pool;
+mod run;
+mod schedule;
+mod status;
+mod task;
+mod token;
+mod version;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::failure::Result;
+use crate::serve::Serve;
+use crate::session::{Global, Session};
+
+/// Durable background tasks and cron schedules.
+#[derive(Debug, Parser)]
+#[command(
+    name = "matins",
+    version,
+    disable_help_subcommand = true,
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 not found, \
+                  4 cannot reach store or server.\n\
+                  `run` exits like its command: 124 timed out, 125 its own errors, 128+n signal n.\n\
+                  Start here: matins serve, then: matins run -- echo hello"
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server: schedules, workers, HTTP API
+    Serve(Serve),
+    /// Write a commented matins.yaml
+    Init(init::Init),
+    /// Check the configuration and say what its owner may not expect
+    Check(check::Check),
+    /// Bring the store's schema up to date
+    Migrate(migrate::Migrate),
+    /// The store at a glance
+    Status(status::Status),
+    /// Look for what could go wrong on this machine
+    Doctor(doctor::Doctor),
+
+    /// Enqueue a task and print its id
+    Enqueue(enqueue::Enqueue),
+    /// Run a command durably: it survives this terminal, and is not run twice for one key
+    Run(run::Run),
+    /// List tasks
+    List(task::List),
+    /// A task with its attempts
+    Show(task::Show),
+    /// What a task wrote
+    Output(task::Output),
+    /// Why a task is where it is
+    Why(task::Why),
+    /// Cancel tasks
+    Cancel(task::Cancel),
+    /// Run waiting tasks now; put dead letters back
+    Retry(task::Retry),
+    /// Enqueue a copy of a finished task
+    Rerun(task::Rerun),
+
+    /// Dead letters: failed tasks that wait for a person
+    #[command(subcommand)]
+    Dead(dead::Dead),
+    /// Schedules
+    #[command(subcommand)]
+    Schedule(schedule::Schedule),
+    /// Pools
+    #[command(subcommand)]
+    Pool(pool::Pool),
+    /// Stop all claims and fires of the store
+    Freeze(pool::Freeze),
+    /// Undo freeze
+    Thaw(pool::Thaw),
+    /// Completed execution keys
+    #[command(subcommand)]
+    Ledger(ledger::Ledger),
+    /// Nodes and workers
+    #[command(subcommand)]
+    Node(node::Node),
+    /// Tokens that open the HTTP API
+    #[command(subcommand)]
+    Token(token::Token),
+
+    /// Versions of program, time zone table and store schema
+    Version(version::Version),
+    /// Print a completion script for a shell
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+    /// Print the OpenAPI document of the HTTP API
+    Openapi,
+}
+
+impl Cli {
+    pub(crate) async fn run(self) -> Result<()> {
+        let global = &self.global;
+        match self.command {
+            Command::Serve(serve) => serve.run(global).await,
+            Command::Init(init) => init.run(global),
+            Command::Check(check) => check.run(global),
+            Command::Migrate(migrate) => migrate.run(global).await,
+            Command::Status(status) => status.run(global).await,
+            Command::Doctor(doctor) => doctor.run(global).await,
+            Command::Enqueue(enqueue) => enqueue.run(global).await,
+            Command::Run(run) => run.run(global).await,
+            Command::List(list) => list.run(global).await,
+            Command::Show(show) => show.run(global).await,
+            Command::Output(output) => output.run(global).await,
+            Command::Why(why) => why.run(global).await,
+            Command::Cancel(cancel) => cancel.run(global).await,
+            Command::Retry(retry) => retry.run(global).await,
+            Command::Rerun(rerun) => rerun.run(global).await,
+            Command::Dead(dead) => dead.run(global).await,
+            Command::Schedule(schedule) => schedule.run(global).await,
+            Command::Pool(pool) => pool.run(global).await,
+            Command::Freeze(freeze) => freeze.run(global).await,
+            Command::Thaw(thaw) => thaw.run(global).await,
+            Command::Ledger(ledger) => ledger.run(global).await,
+            Command::Node(node) => node.run(global).await,
+            Command::Token(token) => token.run(global).await,
+            Command::Version(version) => version.run(global),
+            Command::Completions { shell } => completions(shell),
+            Command::Openapi => openapi(global).await,
+        }
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "matins", &mut script);
+    crate::output::bytes(&script)
+}
+
+async fn openapi(global: &Global) -> Result<()> {
+    let session = Session::detached(global).await?;
+    let answer = session.ask(crate::door::Request::plain("/api/openapi.json")).await?;
+    crate::output::line(&String::from_utf8_lossy(&answer.body))
+}

@@ -1,0 +1,274 @@
+//! `matins doctor`: what could go wrong on this machine, looked at one by one.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use jiff::Timestamp;
+use matins_core::cron::tz_release;
+use matins_runtime::process::Runner;
+use serde_json::json;
+
+use crate::config::Config;
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{self, Output, Tone, text, time};
+use crate::place;
+use crate::session::{Global, now};
+use crate::storage;
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    Warning,
+    Bad,
+}
+
+struct Finding {
+    about: &'static str,
+    verdict: Verdict,
+    said: String,
+}
+
+impl Doctor {
+    pub(crate) async fn run(self, global: &Global) -> Result<()> {
+        global.refuse_server("doctor")?;
+        let config = global.config()?;
+        let mut findings = vec![clock(), zones()];
+        findings.push(runner().await);
+        findings.push(permissions(&config));
+        findings.push(disk_space(&config));
+        findings.push(disk_speed(&config));
+        findings.push(port(&config));
+        findings.push(store(&config).await);
+        report(&findings, global.json)?;
+        match findings.iter().any(|finding| finding.verdict == Verdict::Bad) {
+            true => Err(Failure::silent(Exit::Failed as u8)),
+            false => Ok(()),
+        }
+    }
+}
+
+fn report(findings: &[Finding], json: bool) -> Result<()> {
+    let word = |verdict| match verdict {
+        Verdict::Good => "ok",
+        Verdict::Warning => "warning",
+        Verdict::Bad => "bad",
+    };
+    if json {
+        let items: Vec<_> = findings
+            .iter()
+            .map(|f| json!({ "check": f.about, "verdict": word(f.verdict), "detail": f.said }))
+            .collect();
+        return output::line(&json!({ "checks": items }).to_string());
+    }
+    let out = Output::new(false);
+    for finding in findings {
+        let tone = match finding.verdict {
+            Verdict::Good => Tone::Good,
+            Verdict::Warning => Tone::Warning,
+            Verdict::Bad => Tone::Bad,
+        };
+        let verdict = out.tinted(tone, &format!("{:<8}", word(finding.verdict)));
+        output::line(&format!("{verdict} {:<12} {}", finding.about, text::line(&finding.said)))?;
+    }
+    Ok(())
+}
+
+fn finding(about: &'static str, verdict: Verdict, said: impl Into<String>) -> Finding {
+    Finding { about, verdict, said: said.into() }
+}
+
+/// When this program's zone table was made: no right clock can lie before it.
+fn table_year() -> Option<i16> {
+    tz_release().get(..4)?.parse().ok()
+}
+
+fn clock() -> Finding {
+    let now = Timestamp::now();
+    let year = now.to_zoned_datetime(jiff::tz::TimeZone::UTC).year();
+    if table_year().is_some_and(|made| year < made) {
+        let said = format!("the clock shows {now:.0}, which is before this program was made");
+        return finding("clock", Verdict::Bad, said);
+    }
+    let began = (Instant::now(), now);
+    std::thread::sleep(Duration::from_millis(50));
+    let stepped =
+        Timestamp::now().duration_since(began.1).as_secs_f64() - began.0.elapsed().as_secs_f64();
+    match stepped.abs() < 0.02 {
+        true => finding("clock", Verdict::Good, format!("{now:.0}, and it runs evenly")),
+        false => {
+            let said = format!("it moved by {stepped:.3} s while 0.05 s passed: is it being set?");
+            finding("clock", Verdict::Warning, said)
+        }
+    }
+}
+
+fn zones() -> Finding {
+    let release = tz_release();
+    let year = Timestamp::now().to_zoned_datetime(jiff::tz::TimeZone::UTC).year();
+    match table_year() {
+        Some(made) if year - made > 1 => {
+            let said = format!(
+                "the zone table {release} is years old: clock changes decided since \
+                 are missing; use a newer matins"
+            );
+            finding("time zones", Verdict::Warning, said)
+        }
+        _ => finding("time zones", Verdict::Good, format!("table {release}")),
+    }
+}
+
+async fn runner() -> Finding {
+    let probed = match Runner::this_program() {
+        Ok(runner) => runner.probe().await.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match probed {
+        Ok(()) => finding("runner", Verdict::Good, "commands can be started"),
+        Err(error) => finding("runner", Verdict::Bad, error),
+    }
+}
+
+fn permissions(config: &Config) -> Finding {
+    let about = "permissions";
+    let folder = &config.data_dir;
+    if !folder.exists() {
+        let said = format!("{} does not exist yet; serve makes it", folder.display());
+        return finding(about, Verdict::Good, said);
+    }
+    let probe = folder.join(format!(".doctor-{}", std::process::id()));
+    if let Err(error) = File::create(&probe).and_then(|_| std::fs::remove_file(&probe)) {
+        return finding(about, Verdict::Bad, format!("{}: {error}", folder.display()));
+    }
+    let others = |path: &Path| {
+        let mode = std::fs::metadata(path).ok().map(|found| found.permissions().mode());
+        mode.filter(|mode| mode & 0o077 != 0)
+    };
+    for path in [place::token_path(config), storage::path(config).to_owned()] {
+        if let Some(mode) = others(&path) {
+            let shown = path.display();
+            let said = format!("{shown} is open to others ({:o}): chmod 600", mode & 0o777);
+            return finding(about, Verdict::Warning, said);
+        }
+    }
+    finding(about, Verdict::Good, format!("{} is writable and closed to others", folder.display()))
+}
+
+/// The folder in which things will be written, or the nearest one above that exists.
+fn nearest(config: &Config) -> std::path::PathBuf {
+    let folder = storage::path(config).parent().unwrap_or(&config.data_dir);
+    let found = folder.ancestors().find(|folder| folder.is_dir());
+    found.map_or_else(|| ".".into(), Path::to_owned)
+}
+
+/// Less free room than this, and a busy day may fill it.
+const ROOM_MIN: u64 = 1 << 30;
+
+fn disk_space(config: &Config) -> Finding {
+    let folder = nearest(config);
+    match rustix::fs::statvfs(&folder) {
+        Ok(found) => {
+            let free = found.f_bavail.saturating_mul(found.f_frsize);
+            let said = format!("{} MiB free at {}", free >> 20, folder.display());
+            let verdict = if free < ROOM_MIN { Verdict::Warning } else { Verdict::Good };
+            finding("disk space", verdict, said)
+        }
+        Err(error) => finding("disk space", Verdict::Warning, format!("unknown: {error}")),
+    }
+}
+
+const SYNCS: usize = 20;
+
+/// How long a commit takes at least: an fsync of a page.
+fn disk_speed(config: &Config) -> Finding {
+    let about = "disk speed";
+    let path = nearest(config).join(format!(".doctor-{}", std::process::id()));
+    let measured = measure(&path);
+    let _ = std::fs::remove_file(&path);
+    let mut times = match measured {
+        Ok(times) => times,
+        Err(error) => return finding(about, Verdict::Bad, format!("cannot write: {error}")),
+    };
+    times.sort();
+    let (median, longest) = (times[SYNCS / 2], times[SYNCS - 1]);
+    let said = format!("an fsync takes {} (longest {})", time::took(median), time::took(longest));
+    match median {
+        slow if slow > Duration::from_millis(50) => {
+            let said = format!("{said}: every accepted task waits for one");
+            finding(about, Verdict::Warning, said)
+        }
+        quick if quick < Duration::from_micros(20) => {
+            let said =
+                format!("{said}: too quick to be true; a power cut may lose what was accepted");
+            finding(about, Verdict::Warning, said)
+        }
+        _ => finding(about, Verdict::Good, said),
+    }
+}
+
+fn measure(path: &Path) -> std::io::Result<Vec<Duration>> {
+    let mut file = File::create(path)?;
+    let page = [0u8; 4_096];
+    let mut times = Vec::with_capacity(SYNCS);
+    for _ in 0..SYNCS {
+        let began = Instant::now();
+        file.write_all(&page)?;
+        file.sync_data()?;
+        times.push(began.elapsed());
+    }
+    Ok(times)
+}
+
+fn port(config: &Config) -> Finding {
+    let about = "port";
+    let address = config.listen;
+    if let Some(server) = place::ServerFile::live(config) {
+        let said =
+            format!("a server of this store answers at {} (process {})", server.url, server.pid);
+        return finding(about, Verdict::Good, said);
+    }
+    match TcpListener::bind(address) {
+        Ok(_) => finding(about, Verdict::Good, format!("{address} is free")),
+        Err(error) => finding(about, Verdict::Bad, format!("{address}: {error}")),
+    }
+}
+
+async fn store(config: &Config) -> Finding {
+    let about = "store";
+    let path = storage::path(config);
+    if !path.exists() {
+        return finding(about, Verdict::Good, format!("{} does not exist yet", path.display()));
+    }
+    match matins_store::sqlite::migrate::pending(path) {
+        Ok(steps) if !steps.is_empty() && !config.migrate_by_itself => {
+            let said = format!("{} migrations wait: matins migrate", steps.len());
+            return finding(about, Verdict::Warning, said);
+        }
+        Ok(_) => {}
+        Err(error) => return finding(about, Verdict::Bad, error.to_string()),
+    }
+    let opened = match storage::open(config).await {
+        Ok(store) => store,
+        Err(failure) => return finding(about, Verdict::Bad, failure.message.unwrap_or_default()),
+    };
+    match opened.stats(now()).await {
+        Ok(stats) => {
+            let info = opened.info();
+            let said = format!(
+                "{} schema {}, {} dead letters, {} overdue schedules",
+                info.kind, info.schema_version, stats.dead_letters, stats.schedules_overdue
+            );
+            let verdict =
+                if stats.schedules_overdue > 0 { Verdict::Warning } else { Verdict::Good };
+            finding(about, verdict, said)
+        }
+        Err(error) => finding(about, Verdict::Bad, error.to_string()),
+    }
+}

@@ -1,0 +1,52 @@
+//! `matins migrate`.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::session::Global;
+use crate::storage;
+
+#[derive(Debug, Args)]
+pub(crate) struct Migrate {
+    /// Print the statements and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Migrate {
+    pub(crate) async fn run(self, global: &Global) -> Result<()> {
+        global.refuse_server("migrate")?;
+        let config = global.config()?;
+        if !self.dry_run {
+            storage::make_folder(&config)?;
+        }
+        let path = storage::path(&config).to_owned();
+        let dry_run = self.dry_run;
+        let done = tokio::task::spawn_blocking(move || match dry_run {
+            true => matins_store::sqlite::migrate::pending(&path),
+            false => matins_store::sqlite::migrate::apply(&path),
+        });
+        let done = done.await.map_err(|panic| Failure::failed(format!("it broke: {panic}")))?;
+        let steps = done.map_err(|error| storage::refused(&config, &error))?;
+        if global.json {
+            let steps: Vec<_> = steps
+                .iter()
+                .map(|step| json!({ "version": step.version, "name": step.name }))
+                .collect();
+            let answer = json!({ "dry_run": dry_run, "migrations": steps });
+            return output::line(&answer.to_string());
+        }
+        if steps.is_empty() {
+            return output::line("the store is up to date");
+        }
+        for step in steps {
+            match dry_run {
+                true => output::line(&format!("-- {} {}\n{}", step.version, step.name, step.sql))?,
+                false => output::line(&format!("applied {} {}", step.version, step.name))?,
+            }
+        }
+        Ok(())
+    }
+}

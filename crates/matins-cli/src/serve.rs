@@ -1,0 +1,365 @@
+//! `matins serve`: store, engine and HTTP API in one process.
+//!
+//! Start: read the file, take the lock, open the store, listen, sweep what a dead predecessor
+//! left running, start the engine, apply the file's schedules, say ready. The lock comes before
+//! the store, the port before the engine: whoever cannot serve must not begin to work.
+//!
+//! End, with SIGTERM or SIGINT: the engine drains while the API goes on to answer, then the API
+//! closes. A second signal ends what runs at once; its tasks are given back, none is lost.
+
+mod banner;
+mod engine;
+mod logs;
+mod reload;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use matins_core::store::Store;
+use matins_runtime::Client;
+use matins_runtime::engine::Roles;
+use matins_runtime::lock::{LockError, NodeLock};
+use matins_server::{Api, Auth, GivenToken, Hosts, Settings, Tls};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, Metrics, Sources};
+use crate::failure::{Failure, Result};
+use crate::place::{self, ServerFile};
+use crate::session::Global;
+use crate::storage;
+use engine::EngineThreads;
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Start without claiming or firing anything, until matins thaw
+    #[arg(long)]
+    paused: bool,
+    /// Run without the supervising parent process
+    #[arg(long)]
+    no_supervise: bool,
+    /// What this node does: api, scheduler, worker
+    #[arg(
+        long,
+        value_name = "ROLES",
+        value_delimiter = ',',
+        default_value = "api,scheduler,worker"
+    )]
+    role: Vec<Role>,
+    /// Name of this node [default: <hostname>-<port>]
+    #[arg(long, value_name = "NAME")]
+    node_id: Option<String>,
+    /// Where to listen [default: 127.0.0.1:6284]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Role {
+    Api,
+    Scheduler,
+    Worker,
+}
+
+impl Serve {
+    pub(crate) async fn run(self, global: &Global) -> Result<()> {
+        let began = Instant::now();
+        global.refuse_server("serve")?;
+        // There is no supervising parent in this build; the flag that turns it off says nothing.
+        let _ = self.no_supervise;
+        let sources = self.sources(global);
+        let config = sources.load()?;
+        logs::start(config.log);
+        let node = Starting::new(&config, &self).await?;
+        let mut running = node.start(&self, config, sources, began).await?;
+        running.until_told().await
+    }
+
+    fn sources(&self, global: &Global) -> Sources {
+        let mut sources = Sources { need_secrets: true, ..global.sources() };
+        let own = [("node_id", "--node-id", &self.node_id), ("listen", "--listen", &self.listen)];
+        for (key, flag, value) in own {
+            sources.flags.extend(value.clone().map(|value| (key, flag, value)));
+        }
+        sources
+    }
+
+    fn does(&self, role: Role) -> bool {
+        self.role.contains(&role)
+    }
+}
+
+/// What must be had before any work begins.
+struct Starting {
+    lock: NodeLock,
+    store: Arc<dyn Store>,
+    listener: Option<(TcpListener, SocketAddr)>,
+    node_id: String,
+}
+
+impl Starting {
+    async fn new(config: &Config, serve: &Serve) -> Result<Self> {
+        place::make(&config.data_dir)?;
+        let lock = lock(config).await?;
+        let store = storage::open(config).await?;
+        let listener = match serve.does(Role::Api) {
+            true => Some(listen(config.listen)?),
+            false => None,
+        };
+        let port = listener.as_ref().map_or(config.listen.port(), |(_, at)| at.port());
+        let node_id = config.node_id.clone().unwrap_or_else(|| format!("{}-{port}", hostname()));
+        Ok(Self { lock, store, listener, node_id })
+    }
+
+    async fn start(
+        self,
+        serve: &Serve,
+        config: Config,
+        sources: Sources,
+        began: Instant,
+    ) -> Result<Running> {
+        let client = Client::new(self.store.clone(), config.rules.clone());
+        let (given, token) = tokens(&config)?;
+        check_bind(&self, &config).await?;
+        let roles =
+            Roles { scheduler: serve.does(Role::Scheduler), worker: serve.does(Role::Worker) };
+        let engine = EngineThreads::start(
+            client.clone(),
+            &config,
+            self.node_id.clone(),
+            roles,
+            serve.paused,
+        )
+        .await?;
+        if roles.scheduler {
+            reload::apply_schedules(&client, &config, &self.node_id).await?;
+        }
+        let auth = Auth::new(self.store.clone(), given)
+            .map_err(|error| Failure::usage(error.to_string()))?;
+        let closing = CancellationToken::new();
+        let mut running = Running {
+            door: None,
+            tls: None,
+            closing: closing.clone(),
+            address: self.listener.as_ref().map(|(_, address)| *address),
+            _lock: self.lock,
+            engine,
+            client,
+            node_id: self.node_id,
+            config,
+            sources,
+        };
+        if let Some((listener, address)) = self.listener {
+            running.open_door(listener, address, auth).await?;
+        }
+        let url = running.url();
+        ServerFile { url: url.clone(), pid: std::process::id() }.write(&running.config)?;
+        banner::show(&running, token.as_ref(), serve.paused, began.elapsed()).await;
+        let status = format!("serving on {url}");
+        let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
+        Ok(running)
+    }
+}
+
+/// A node at work.
+pub(super) struct Running {
+    door: Option<tokio::task::JoinHandle<std::io::Result<()>>>,
+    tls: Option<Tls>,
+    closing: CancellationToken,
+    address: Option<SocketAddr>,
+    _lock: NodeLock,
+    engine: EngineThreads,
+    client: Client,
+    node_id: String,
+    config: Config,
+    sources: Sources,
+}
+
+impl Running {
+    async fn open_door(
+        &mut self,
+        listener: TcpListener,
+        address: SocketAddr,
+        auth: Auth,
+    ) -> Result<()> {
+        let config = &self.config;
+        let settings = Settings {
+            hosts: Hosts::new(&config.allowed_hosts, config.public_url.as_deref()),
+            open_metrics: address.ip().is_loopback() || config.auth.metrics == Metrics::Public,
+            ..Settings::default()
+        };
+        let node = Arc::new(self.engine.engine().clone());
+        let api = Api::new(self.client.clone(), node, auth, settings);
+        if let Some(tls) = &config.tls {
+            let loaded = Tls::load(tls.cert.clone(), tls.key.clone()).await;
+            let loaded = loaded.map_err(|e| Failure::failed(format!("tls: {e}")))?;
+            self.tls = Some(loaded);
+        }
+        let (tls, closing) = (self.tls.clone(), self.closing.clone());
+        self.door =
+            Some(tokio::spawn(
+                async move { matins_server::serve(&api, listener, tls, closing).await },
+            ));
+        Ok(())
+    }
+
+    /// How it is reached from this machine.
+    pub(super) fn url(&self) -> String {
+        let scheme = if self.config.tls.is_some() { "https" } else { "http" };
+        match self.address {
+            Some(address) if address.ip().is_unspecified() => {
+                format!("{scheme}://127.0.0.1:{}", address.port())
+            }
+            Some(address) => format!("{scheme}://{address}"),
+            None => String::new(),
+        }
+    }
+
+    async fn until_told(&mut self) -> Result<()> {
+        let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
+        let mut terminate = listen(SignalKind::terminate())?;
+        let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut hangup = listen(SignalKind::hangup())?;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hangup.recv() => self.reload().await,
+                ended = door_ended(&mut self.door) => {
+                    self.engine.shutdown().await;
+                    return Err(Failure::failed(format!("the HTTP API ended: {ended}")));
+                }
+            }
+        }
+        self.stop(terminate, interrupt).await;
+        Ok(())
+    }
+
+    async fn stop(&mut self, mut terminate: Signal, mut interrupt: Signal) {
+        tracing::info!("draining; a second signal ends what runs at once");
+        let status = NotifyState::Status("draining");
+        let _ = sd_notify::notify(&[NotifyState::Stopping, status]);
+        let now = tokio::select! {
+            () = self.engine.shutdown() => false,
+            _ = terminate.recv() => true,
+            _ = interrupt.recv() => true,
+        };
+        if now {
+            tracing::warn!("ending at once");
+            self.engine.shutdown_now().await;
+        }
+        self.closing.cancel();
+        if let Some(door) = self.door.take() {
+            let patience = if now { Duration::from_millis(100) } else { Duration::from_secs(6) };
+            let _ = tokio::time::timeout(patience, door).await;
+        }
+        let _ = std::fs::remove_file(ServerFile::path(&self.config));
+        tracing::info!("stopped");
+    }
+}
+
+async fn door_ended(door: &mut Option<tokio::task::JoinHandle<std::io::Result<()>>>) -> String {
+    match door {
+        Some(handle) => match handle.await {
+            Ok(Ok(())) => "it closed by itself".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic.to_string(),
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// Somebody who only looks whether the lock is held holds it for a moment too.
+const LOCK_TRIES: u32 = 5;
+
+async fn lock(config: &Config) -> Result<NodeLock> {
+    let path = place::store_lock(config);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match NodeLock::acquire(&path) {
+            Ok(lock) => return Ok(lock),
+            Err(LockError::Held { .. }) if tries < LOCK_TRIES => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(LockError::Held { pid, .. }) => {
+                let store = storage::path(config).display();
+                let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
+                let message = format!("a server runs on {store} already: process {pid}");
+                let hint = "stop that one first, or give this one another store";
+                return Err(Failure::failed(message).hint(hint));
+            }
+            Err(error) => return Err(Failure::failed(error.to_string())),
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let failed = |error: std::io::Error| {
+        let failure = Failure::io(format!("cannot listen on {address}"), &error);
+        match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                failure.hint("something else listens there; choose another with --listen")
+            }
+            _ => failure,
+        }
+    };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// The admin token beside the store, and whether it was made just now.
+pub(super) struct AdminToken {
+    pub(super) secret: String,
+    pub(super) is_new: bool,
+}
+
+/// The tokens of the file, or one that is made.
+fn tokens(config: &Config) -> Result<(Vec<GivenToken>, Option<AdminToken>)> {
+    if config.auth.tokens.is_empty() {
+        let (secret, is_new) = place::admin_token(config)?;
+        let given = GivenToken {
+            name: "admin".to_owned(),
+            role: matins_server::Role::Admin,
+            types: Vec::new(),
+            secret: secret.clone(),
+        };
+        return Ok((vec![given], Some(AdminToken { secret, is_new })));
+    }
+    Ok((given(config), None))
+}
+
+fn given(config: &Config) -> Vec<GivenToken> {
+    let given = config.auth.tokens.iter().map(|token| GivenToken {
+        name: token.name.clone(),
+        role: token.role,
+        types: token.types.clone(),
+        secret: token.secret.value.clone(),
+    });
+    given.collect()
+}
+
+/// Where others can reach it, somebody must have decided about tokens: the one that is made by
+/// itself does not count.
+async fn check_bind(starting: &Starting, config: &Config) -> Result<()> {
+    let Some((_, address)) = &starting.listener else { return Ok(()) };
+    let refused = |error: matins_server::AuthError| {
+        Failure::usage(error.to_string())
+            .hint("give auth.tokens in the configuration, or listen on 127.0.0.1 behind a proxy")
+    };
+    let auth = Auth::new(starting.store.clone(), given(config)).map_err(refused)?;
+    auth.check_bind(*address).await.map_err(refused)
+}
+
+/// The name of this host.
+pub(crate) fn hostname() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let known = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    let name: String = name.chars().map(|c| if known(c) { c } else { '-' }).collect();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}

@@ -1,0 +1,83 @@
+//! What a server says when it is ready: for people on standard output, in one line of the log
+//! when that is JSON. The token itself is shown once, to the terminal of whoever made it.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use matins_core::page::PageRequest;
+use matins_core::schedule::ScheduleStatus;
+
+use super::{AdminToken, Running};
+use crate::config::LogFormat;
+use crate::output::{self, text, time};
+use crate::place;
+use crate::storage;
+
+/// Schedules looked at for the banner.
+const SCHEDULES: usize = 1_000;
+
+pub(super) async fn show(
+    running: &Running,
+    token: Option<&AdminToken>,
+    paused: bool,
+    took: Duration,
+) {
+    let config = &running.config;
+    let url = running.url();
+    let pools = config.rules.pool_sizes();
+    let pools: Vec<String> = pools.iter().map(|(name, size)| format!("{name} {size}")).collect();
+    let pools = text::line(&pools.join(", "));
+    let store = format!("sqlite:{}", storage::path(config).display());
+    if config.log.format == LogFormat::Json {
+        let millis = took.as_millis() as u64;
+        let node_id = &running.node_id;
+        tracing::info!(url, node_id, store, pools, paused, millis, "ready");
+        tracing::warn!("no alert channel: nobody will be told");
+        return;
+    }
+    let mut lines =
+        vec![format!("matins {} is ready after {}", env!("CARGO_PKG_VERSION"), time::took(took))];
+    let mut add = |name: &str, value: String| lines.push(format!("  {name:<10} {value}"));
+    add("address", if url.is_empty() { "none: this node has no API".to_owned() } else { url });
+    if let Some(token) = token {
+        let path = place::token_path(config).display().to_string();
+        let shown = token.is_new && std::io::stdout().is_terminal();
+        add(
+            "token",
+            if shown { format!("{}, kept in {path}", token.secret) } else { format!("in {path}") },
+        );
+    } else {
+        add("token", "those of auth.tokens".to_owned());
+    }
+    add("node", text::line(&running.node_id));
+    add("store", store);
+    let file = config.file.as_ref().map(|file| file.display().to_string());
+    add(
+        "file",
+        file.unwrap_or_else(|| "none: built-in defaults (matins init writes one)".to_owned()),
+    );
+    add("pools", pools);
+    add("schedules", schedules(running).await);
+    if paused {
+        add("paused", "nothing is claimed and nothing fires until matins thaw".to_owned());
+    }
+    add("alerts", "no alert channel: nobody will be told".to_owned());
+    // A closed standard output is no reason not to serve.
+    let _ = output::line(&lines.join("\n"));
+}
+
+async fn schedules(running: &Running) -> String {
+    let page = PageRequest { limit: SCHEDULES, cursor: None };
+    let Ok(page) = running.client.schedules(&page).await else { return "unknown".to_owned() };
+    let active: Vec<_> =
+        page.items.iter().filter(|due| due.state.status == ScheduleStatus::Active).collect();
+    let more = if page.next.is_some() { "more than " } else { "" };
+    let first = active.iter().filter_map(|due| Some((due.state.next_fire?, &due.state.spec.name)));
+    match first.min() {
+        Some((at, name)) => {
+            let age = time::age(at, running.client.now());
+            format!("{more}{} active, next {} {age} ({at:.0})", active.len(), text::line(name))
+        }
+        None => format!("{more}{} active", active.len()),
+    }
+}

@@ -1,0 +1,91 @@
+//! SIGHUP: the file is read again. What can change while everything runs changes at once; a file
+//! with a mistake changes nothing.
+
+use matins_runtime::Client;
+use sha2::{Digest as _, Sha256};
+
+use super::Running;
+use crate::config::Config;
+use crate::failure::{Failure, Result};
+
+impl Running {
+    pub(super) async fn reload(&mut self) {
+        match self.try_reload().await {
+            Ok(()) => tracing::info!("the configuration is read again"),
+            Err(failure) => {
+                let error = failure.message.unwrap_or_default();
+                tracing::error!(error, "the configuration stays as it was");
+            }
+        }
+    }
+
+    async fn try_reload(&mut self) -> Result<()> {
+        let config = self.sources.load()?;
+        for key in needs_restart(&self.config, &config) {
+            tracing::warn!(key, "this key takes effect with the next start");
+        }
+        let executors = self.engine.executors(&config.rules)?;
+        self.engine.reload(config.rules.clone(), executors).await?;
+        if self.engine.engine().config().roles.scheduler {
+            apply_schedules(&self.client, &config, &self.node_id).await?;
+        }
+        if let Some(tls) = &self.tls {
+            let reloaded = tls.reload().await;
+            reloaded.map_err(|error| Failure::failed(format!("tls: {error}")))?;
+        }
+        // What needs a restart is still what this process runs with.
+        let Config { rules, schedules, source, .. } = config;
+        self.config = Config { rules, schedules, source, ..self.config.clone() };
+        Ok(())
+    }
+}
+
+/// Keys whose new value waits for a restart.
+fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    let tokens = |config: &Config| {
+        let token = |t: &crate::config::StaticToken| {
+            (t.name.clone(), t.secret.clone(), t.role.as_str(), t.types.clone())
+        };
+        config.auth.tokens.iter().map(token).collect::<Vec<_>>()
+    };
+    [
+        ("store", old.store != new.store),
+        ("listen", old.listen != new.listen),
+        ("public_url", old.public_url != new.public_url),
+        ("allowed_hosts", old.allowed_hosts != new.allowed_hosts),
+        ("data_dir", old.data_dir != new.data_dir),
+        ("node_id", old.node_id != new.node_id),
+        ("lease", old.lease != new.lease),
+        ("heartbeat", old.heartbeat != new.heartbeat),
+        ("stall_after", old.stall_after != new.stall_after),
+        ("poll", old.poll != new.poll),
+        ("drain_timeout", old.drain_timeout != new.drain_timeout),
+        ("log", old.log != new.log),
+        ("tls", old.tls != new.tls),
+        ("auth", tokens(old) != tokens(new) || old.auth.metrics != new.auth.metrics),
+    ]
+    .into_iter()
+    .filter_map(|(key, changed)| changed.then_some(key))
+    .collect()
+}
+
+/// Makes the file's schedules the store's, if the file has changed since this node last did:
+/// what somebody changed by hand meanwhile is not undone by a restart.
+pub(super) async fn apply_schedules(client: &Client, config: &Config, node_id: &str) -> Result<()> {
+    if config.file.is_none() {
+        return Ok(());
+    }
+    let failed = |error: matins_core::store::StoreError| Failure::unreachable(error.to_string());
+    let digest = Sha256::digest(config.source.as_bytes());
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = format!("schedules_file:{node_id}");
+    let store = client.store();
+    if store.note(&key).await.map_err(failed)?.as_deref() == Some(&digest) {
+        return Ok(());
+    }
+    let applied = client.apply_file(config.schedules.clone()).await;
+    let (written, disabled) =
+        applied.map_err(|error| Failure::usage(format!("schedules: {error}")))?;
+    tracing::info!(written, disabled, "the file's schedules are applied");
+    store.put_note(&key, &digest).await.map_err(failed)
+}

@@ -1,0 +1,161 @@
+//! What a command that talks to Matins works with: a door and a way to show answers.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::config::{Config, Sources};
+use crate::door::{Answer, Door, HttpDoor, LocalDoor, Request};
+use crate::failure::{Failure, Result};
+use crate::output::{self, Output};
+
+/// Options that stand before or after the subcommand.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// Configuration file [default: $MATINS_CONFIG, ./matins.yaml or the nearest one above]
+    #[arg(short = 'c', long, global = true, value_name = "FILE", help_heading = "Global options")]
+    config: Option<PathBuf>,
+
+    /// Store to work on, such as sqlite:PATH [default: $MATINS_STORE, else the configuration's]
+    #[arg(long, global = true, value_name = "STORE", help_heading = "Global options")]
+    store: Option<String>,
+
+    /// Go through a running server instead of the store [default: $MATINS_SERVER]; its token is
+    /// taken from $MATINS_TOKEN
+    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
+    server: Option<String>,
+
+    /// Print exactly what the API answers
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) json: bool,
+}
+
+impl Global {
+    pub(crate) fn sources(&self) -> Sources {
+        let flags = self.store.iter().map(|store| ("store", "--store", store.clone())).collect();
+        Sources { file: self.config.clone(), flags, need_secrets: false }
+    }
+
+    /// The configuration, without asking for the secrets that only a server needs.
+    pub(crate) fn config(&self) -> Result<Config> {
+        Ok(self.sources().load()?)
+    }
+
+    /// The server that is asked for, if one is.
+    fn server(&self) -> Result<Option<String>> {
+        if self.server.is_some() && self.store.is_some() {
+            return Err(Failure::usage("--server and --store exclude each other")
+                .hint("a command goes to a server or to a store"));
+        }
+        if self.store.is_some() {
+            return Ok(None);
+        }
+        let from_env = || variable("MATINS_SERVER");
+        Ok(self.server.clone().or_else(from_env))
+    }
+
+    /// Whether a server was asked for; commands that need a store of their own refuse it.
+    pub(crate) fn refuse_server(&self, command: &str) -> Result<()> {
+        match self.server {
+            Some(_) => {
+                Err(Failure::usage(format!("{command} works on a store, not through --server")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A variable that is set to something.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+pub(crate) struct Session {
+    pub(crate) door: Door,
+    pub(crate) out: Output,
+}
+
+impl Session {
+    pub(crate) async fn open(global: &Global) -> Result<Self> {
+        let mut out = Output::new(global.json);
+        let door = match global.server()? {
+            Some(url) => {
+                // The file only says in which zone to show times here: one that belongs to
+                // another server must not get in the way.
+                let config = global.config().ok();
+                let token = variable("MATINS_TOKEN")
+                    .or_else(|| config.as_ref().and_then(|config| token_of(config, &url)));
+                if let Some(config) = config {
+                    out.zone = config.display_timezone;
+                }
+                Door::Http(HttpDoor::new(&url, token)?)
+            }
+            None => {
+                let config = global.config()?;
+                out.zone = config.display_timezone.clone();
+                Door::Local(LocalDoor::new(&config))
+            }
+        };
+        Ok(Self { door, out })
+    }
+
+    /// A session that opens no store and needs no configuration, unless a server is named.
+    pub(crate) async fn detached(global: &Global) -> Result<Self> {
+        if global.server()?.is_some() {
+            return Self::open(global).await;
+        }
+        let door = Door::Local(LocalDoor::detached());
+        Ok(Self { door, out: Output::new(global.json) })
+    }
+
+    /// The answer to a request that is not refused. With `--json` a refusal is printed too.
+    pub(crate) async fn ask(&self, request: Request) -> Result<Answer> {
+        let answer = self.door.ask(request).await?;
+        if self.out.json && answer.status >= 400 {
+            self.print(&answer)?;
+        }
+        answer.accepted()
+    }
+
+    /// Prints exactly what was answered.
+    pub(crate) fn print(&self, answer: &Answer) -> Result<()> {
+        if answer.body.is_empty() {
+            return Ok(());
+        }
+        output::line(&String::from_utf8_lossy(&answer.body))
+    }
+
+    /// Asks, and shows the answer: as it is with `--json`, else for people.
+    pub(crate) async fn show(
+        &self,
+        request: Request,
+        people: impl FnOnce(&Answer, &Output) -> Result<()>,
+    ) -> Result<Answer> {
+        let answer = self.ask(request).await?;
+        if self.out.json {
+            self.print(&answer)?;
+        } else {
+            people(&answer, &self.out)?;
+        }
+        Ok(answer)
+    }
+}
+
+/// The admin token of a server on this machine, which lies beside its store. Never sent anywhere
+/// else.
+fn token_of(config: &Config, url: &str) -> Option<String> {
+    let url = reqwest::Url::parse(url).ok()?;
+    let host = url.host_str()?.trim_matches(['[', ']']);
+    let loopback = host == "localhost"
+        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    if !loopback {
+        return None;
+    }
+    std::fs::read_to_string(crate::place::token_path(config)).ok().map(|t| t.trim().to_owned())
+}
+
+/// Now, for ages.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}
