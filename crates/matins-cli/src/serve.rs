@@ -126,14 +126,13 @@ impl Starting {
         check_bind(&self, &config).await?;
         let roles =
             Roles { scheduler: serve.does(Role::Scheduler), worker: serve.does(Role::Worker) };
-        let engine = EngineThreads::start(
-            client.clone(),
-            &config,
-            self.node_id.clone(),
-            roles,
-            serve.paused,
-        )
-        .await?;
+        if serve.paused {
+            // A restored store must not run anything until somebody says so.
+            let frozen = client.freeze("serve --paused", "started with --paused").await;
+            frozen.map_err(|error| Failure::failed(error.to_string()))?;
+        }
+        let engine =
+            EngineThreads::start(client.clone(), &config, self.node_id.clone(), roles).await?;
         if roles.scheduler {
             reload::apply_schedules(&client, &config, &self.node_id).await?;
         }

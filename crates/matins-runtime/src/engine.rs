@@ -59,8 +59,6 @@ pub struct EngineConfig {
     pub poll: Duration,
     pub drain_timeout: Duration,
     pub roles: Roles,
-    /// Start without running or firing anything, until thawed.
-    pub paused: bool,
     /// Run only this task, then nothing more: the one-task worker of `matins run`.
     pub only: Option<TaskId>,
     /// Tells this process from every other that ever had the node's name.
@@ -90,7 +88,6 @@ impl Default for EngineConfig {
             poll: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(30),
             roles: Roles::ALL,
-            paused: false,
             only: None,
             incarnation: Uuid::new_v4(),
             run_mark: None,

@@ -33,7 +33,6 @@ impl EngineThreads {
         config: &Config,
         node_id: String,
         roles: Roles,
-        paused: bool,
     ) -> Result<Self> {
         let runner = Runner::this_program().map_err(|e| Failure::io("the own program", &e))?;
         if let Err(error) = adopt_orphans() {
@@ -55,7 +54,6 @@ impl EngineThreads {
             poll: config.poll,
             drain_timeout: config.drain_timeout,
             roles,
-            paused,
             only: None,
             incarnation: Uuid::new_v4(),
             run_mark: Some(run_mark.clone()),

@@ -74,6 +74,7 @@ pub(super) async fn watch_store(core: Arc<Core>) {
             }
         }
         core.client.inner.metrics.store_up(kind, up);
+        core.client.inner.metrics.ages(heartbeat_age(&core), core.progress.ages());
         tokio::select! {
             () = core.stop.cancelled() => return,
             () = tokio::time::sleep(PING_EVERY) => {}
@@ -87,7 +88,6 @@ pub(super) async fn heartbeat(core: Arc<Core>) {
         .map_or(core.config.heartbeat, |limit| (limit / 2).min(core.config.heartbeat));
     loop {
         let health = health(&core);
-        core.client.inner.metrics.ages(health.heartbeat_age, core.progress.ages());
         match health.status {
             Status::Ok => {
                 let key = format!("heartbeat:{}", core.config.node_id);

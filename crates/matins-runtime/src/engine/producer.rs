@@ -36,7 +36,7 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
     while !core.quiet.is_cancelled() {
         beat.turn();
         core.client.inner.metrics.pool(&pool, slots.busy(), slots.size());
-        if slots.free() == 0 || core.config.paused {
+        if slots.free() == 0 {
             // A full pool is no stall: the turn counts when a slot comes free, or by the poll.
             tokio::select! {
                 () = core.quiet.cancelled() => return,

@@ -72,9 +72,6 @@ pub(super) async fn run(core: Arc<Core>) {
 
 /// Decides and applies everything that is due; when the next one is.
 async fn fire_due(core: &Core) -> Result<Option<Timestamp>, StoreError> {
-    if core.config.paused {
-        return Ok(None);
-    }
     loop {
         let now = core.client.now();
         let (due, next) = core.store().due(now, BATCH).await?;
