@@ -51,7 +51,6 @@ impl Worker {
             poll: config.poll,
             drain_timeout: config.drain_timeout,
             roles: Roles { scheduler: false, worker: true },
-            paused: false,
             only: Some(only),
             incarnation: Uuid::new_v4(),
             run_mark: Some(mark),
