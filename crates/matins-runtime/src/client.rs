@@ -134,10 +134,8 @@ impl Client {
         let limits = self.rules().limits;
         if requests.len() > limits.batch_items {
             let (max, got) = (limits.batch_items, requests.len());
-            let mut error = FieldError::new(
-                "tasks",
-                format!("{got} items; the limit batch_items is {max}"),
-            );
+            let mut error =
+                FieldError::new("tasks", format!("{got} items; the limit batch_items is {max}"));
             error.too_large = true;
             return Err(error.into());
         }
@@ -160,9 +158,9 @@ impl Client {
         Ok(slots
             .into_iter()
             .map(|slot| match slot {
-                Ok(()) => stored.next().unwrap_or_else(|| {
-                    Err(FieldError::new("task", "was not answered").into())
-                }),
+                Ok(()) => stored
+                    .next()
+                    .unwrap_or_else(|| Err(FieldError::new("task", "was not answered").into())),
                 Err(error) => Err(error),
             })
             .collect())
@@ -199,7 +197,9 @@ impl Client {
                 self.inner.metrics.deduplicated();
                 Ok(Answer { task: *task, deduplicated: true, replaced: false })
             }
-            Enqueued::Replaced(task) => Ok(Answer { task: *task, deduplicated: false, replaced: true }),
+            Enqueued::Replaced(task) => {
+                Ok(Answer { task: *task, deduplicated: false, replaced: true })
+            }
             Enqueued::Rejected(task) => Err(ClientError::DuplicateKey(task)),
         }
     }

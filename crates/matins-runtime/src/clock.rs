@@ -74,9 +74,8 @@ impl SimulatedClock {
 impl Clock for SimulatedClock {
     fn now(&self) -> Timestamp {
         let elapsed = self.start.elapsed().as_micros() as i64;
-        let micros = self.wall_at_start.as_microsecond()
-            + elapsed
-            + self.step_us.load(Ordering::SeqCst);
+        let micros =
+            self.wall_at_start.as_microsecond() + elapsed + self.step_us.load(Ordering::SeqCst);
         Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
     }
 

@@ -63,9 +63,12 @@ pub struct EngineConfig {
     pub only: Option<TaskId>,
     /// Tells this process from every other that ever had the node's name.
     pub incarnation: Uuid,
-    /// The mark of this node's processes (see [`run_mark`]): what a dead predecessor left with
-    /// that mark is ended before anything is taken over from it.
-    pub run_mark: Option<String>,
+    /// No other server runs on this store, because this one holds the lock that only one can
+    /// have: whoever was the server before is gone, whatever its node was called.
+    pub sole: bool,
+    /// Commands are run here, so that a dead predecessor may have left processes: they are ended
+    /// before anything is taken over.
+    pub runs_commands: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +93,8 @@ impl Default for EngineConfig {
             roles: Roles::ALL,
             only: None,
             incarnation: Uuid::new_v4(),
-            run_mark: None,
+            sole: false,
+            runs_commands: false,
         }
     }
 }
@@ -293,7 +297,9 @@ impl Engine {
         core.stop.cancel();
         core.loops.close();
         if tokio::time::timeout(Duration::from_secs(10), core.loops.wait()).await.is_err() {
-            tracing::error!("loops did not end; what they had not written is recovered at the next start");
+            tracing::error!(
+                "loops did not end; what they had not written is recovered at the next start"
+            );
         }
         let now = core.client.now();
         if let Err(error) = core.client.inner.store.retire(&core.worker(), now).await {

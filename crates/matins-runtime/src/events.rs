@@ -15,16 +15,37 @@ pub struct Event {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum What {
-    Enqueued { id: TaskId, kind: Name },
-    Started { id: TaskId, kind: Name, attempt: u32 },
+    Enqueued {
+        id: TaskId,
+        kind: Name,
+    },
+    Started {
+        id: TaskId,
+        kind: Name,
+        attempt: u32,
+    },
     /// An attempt has ended; `state` is where the task is now.
-    Settled { id: TaskId, kind: Name, attempt: u32, state: matins_core::State },
-    Cancelled { id: TaskId },
-    Fired { schedule: Name, label: String },
+    Settled {
+        id: TaskId,
+        kind: Name,
+        attempt: u32,
+        state: matins_core::State,
+    },
+    Cancelled {
+        id: TaskId,
+    },
+    Fired {
+        schedule: Name,
+        label: String,
+    },
     /// The wall clock was stepped by this many seconds against the monotonic one.
-    ClockStep { seconds: f64 },
+    ClockStep {
+        seconds: f64,
+    },
     /// A stale claim tried to write.
-    Fenced { id: TaskId },
+    Fenced {
+        id: TaskId,
+    },
 }
 
 const CAPACITY: usize = 1_024;

@@ -40,7 +40,10 @@ impl NodeLock {
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut text = String::new();
                 let _ = file.read_to_string(&mut text);
-                return Err(LockError::Held { path: path.to_owned(), pid: text.trim().parse().ok() });
+                return Err(LockError::Held {
+                    path: path.to_owned(),
+                    pid: text.trim().parse().ok(),
+                });
             }
             Err(error) => return Err(failed(error.into())),
         }

@@ -137,13 +137,21 @@ impl Default for Metrics {
 impl Inner {
     fn register(&mut self) {
         let r = &mut self.registry;
-        r.register("heartbeat_age_seconds", "Age of the last heartbeat", self.heartbeat_age.clone());
+        r.register(
+            "heartbeat_age_seconds",
+            "Age of the last heartbeat",
+            self.heartbeat_age.clone(),
+        );
         r.register("loop_age_seconds", "Age of a loop's last turn", self.loop_age.clone());
         r.register("tasks", "Tasks in the store", self.tasks.clone());
         r.register("ready", "Tasks that are due and wait for a slot", self.ready.clone());
         let help = "How long the foremost ready task has been due";
         r.register("oldest_ready_seconds", help, self.oldest_ready.clone());
-        r.register("dead_letters", "Dead letters that wait for a person", self.dead_letters.clone());
+        r.register(
+            "dead_letters",
+            "Dead letters that wait for a person",
+            self.dead_letters.clone(),
+        );
         r.register("enqueued", "Tasks accepted", self.enqueued.clone());
         let help = "Enqueues answered with a task that was there before";
         r.register("deduplicated", help, self.deduplicated.clone());
@@ -153,7 +161,11 @@ impl Inner {
         r.register("pickup_seconds", "From due to claimed", self.pickup.clone());
         r.register("occurrences", "Decided occurrences of schedules", self.occurrences.clone());
         r.register("fire_lag_seconds", "From nominal time to fired", self.fire_lag.clone());
-        r.register("schedules_overdue", "Schedules past due without a reason", self.overdue.clone());
+        r.register(
+            "schedules_overdue",
+            "Schedules past due without a reason",
+            self.overdue.clone(),
+        );
         r.register("pool_busy", "Slots in use on this node", self.pool_busy.clone());
         r.register("pool_size", "Slots on this node", self.pool_size.clone());
         r.register("store_up", "Whether the store answers", self.store_up.clone());

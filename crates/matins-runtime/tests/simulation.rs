@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use matins_core::Json;
 use matins_core::executor::{Executor, Finished, Run};
 use matins_core::lifecycle::Outcome;
 use matins_core::memory::MemoryStore;
@@ -21,7 +22,6 @@ use matins_core::request::EnqueueRequest;
 use matins_core::schedule::{OccurrenceKind, Overlap, ScheduleSpec};
 use matins_core::store::{Store, TaskFilter};
 use matins_core::task::{AttemptOutcome, ErrorClass, State, TaskError, TaskId};
-use matins_core::Json;
 use matins_runtime::clock::SimulatedClock;
 use matins_runtime::engine::Executors;
 use matins_runtime::rules::{PoolRule, Rules, TypeExecutor, TypeRule};

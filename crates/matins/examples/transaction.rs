@@ -48,8 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The order and the task that ships it commit together, too.
     let mut tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     tx.execute("INSERT INTO orders (id) VALUES (?1)", params![4711])?;
-    let answer =
-        matins.enqueue_in(&mut tx, Ship { order: 4711, file: file.clone() }).await?;
+    let answer = matins.enqueue_in(&mut tx, Ship { order: 4711, file: file.clone() }).await?;
     tx.commit()?;
 
     let done = matins.client().wait(answer.task.id, Some(Duration::from_secs(10))).await?;

@@ -22,12 +22,12 @@ use matins_store::{Options, SqliteStore};
 use serde::Serialize;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::Task;
 use crate::context::Context;
 use crate::enqueue::{Enqueue, EnqueueMany};
 use crate::error::TaskError;
 use crate::handler::{Call, HandlerExecutor, asynchronous, blocking};
 use crate::pool::Pool;
-use crate::Task;
 
 /// Why Matins could not start.
 #[derive(Debug, thiserror::Error)]
@@ -229,7 +229,7 @@ impl MatinsBuilder {
             .thread_name("matins-engine")
             .enable_all()
             .build()?;
-        let config = self.config;
+        let config = EngineConfig { sole: lock.is_some(), ..self.config };
         let starting = engine_threads.spawn(Engine::start(client, config, executors));
         let engine = starting.await.map_err(io::Error::other)??;
         let threads = Some(Threads { engine: engine_threads, pools });
@@ -246,9 +246,8 @@ impl MatinsBuilder {
         }
         let path = sqlite_path(&self.url)?;
         let lock = NodeLock::acquire(&lock_path(&path))?;
-        let opened = tokio::task::spawn_blocking(move || {
-            SqliteStore::open(&path, Options::default())
-        });
+        let opened =
+            tokio::task::spawn_blocking(move || SqliteStore::open(&path, Options::default()));
         let store = opened.await.map_err(io::Error::other)??;
         Ok((Arc::new(store), Some(lock)))
     }

@@ -13,8 +13,8 @@ use matins_core::task::{OnDuplicate, TaskId};
 use matins_runtime::client::Answer;
 use matins_runtime::{Client, ClientError};
 
-use crate::transaction::Transaction;
 use crate::Task;
+use crate::transaction::Transaction;
 
 /// Name under which the library's tasks are created.
 const CREATED_BY: &str = "library";

@@ -20,9 +20,9 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::Task;
 use crate::context::{Context, Inner};
 use crate::error::TaskError;
-use crate::Task;
 
 /// How long an aborted handler may take to come to a point where it can be dropped.
 const DROP_PATIENCE: Duration = Duration::from_secs(2);
@@ -170,10 +170,7 @@ impl HandlerExecutor {
         let limit = self.client.rules().limits.result_bytes;
         let bytes = result.byte_len();
         if bytes > limit {
-            return Outcome::Completed {
-                result: None,
-                result_dropped_bytes: Some(bytes as u64),
-            };
+            return Outcome::Completed { result: None, result_dropped_bytes: Some(bytes as u64) };
         }
         Outcome::Completed { result: Some(result), result_dropped_bytes: None }
     }

@@ -42,11 +42,11 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
+use crate::Task;
 use crate::context::Context;
 use crate::enqueue::Enqueue;
 use crate::error::TaskError;
 use crate::handler::{Call, HandlerExecutor, asynchronous, blocking};
-use crate::Task;
 
 /// A wall clock that moves only when told to.
 #[derive(Debug, Clone)]

@@ -250,8 +250,7 @@ async fn a_crash_is_recovered_at_once_and_a_shutdown_uses_no_retry() {
     assert_eq!((task.losses, task.retries, task.interruptions), (1, 0, 1));
     let outcomes: Vec<_> =
         matins.client().attempts(id).await.unwrap().iter().map(|a| a.outcome.unwrap()).collect();
-    let expected =
-        [AttemptOutcome::Lost, AttemptOutcome::Interrupted, AttemptOutcome::Completed];
+    let expected = [AttemptOutcome::Lost, AttemptOutcome::Interrupted, AttemptOutcome::Completed];
     assert_eq!(outcomes, expected);
     matins.shutdown().await;
 }
@@ -283,7 +282,11 @@ async fn completion_in_the_callers_transaction() {
         tx.execute("INSERT INTO effect VALUES (?1)", [context.attempt()])?;
         context.complete_in(&mut tx, &work.how)?;
         // The first time the effect is lost, and the completion with it.
-        if context.attempt() == 1 { tx.rollback()? } else { tx.commit()? }
+        if context.attempt() == 1 {
+            tx.rollback()?
+        } else {
+            tx.commit()?
+        }
         Ok(())
     };
     let matins =

@@ -56,7 +56,8 @@ impl EngineThreads {
             roles,
             only: None,
             incarnation: Uuid::new_v4(),
-            run_mark: Some(run_mark.clone()),
+            sole: true,
+            runs_commands: true,
         };
         tracing::debug!(zones = tz_release(), "starting the engine");
         let starting = runtime.spawn(Engine::start(client, settings, executors));

@@ -48,7 +48,12 @@ impl Client {
         Act { who: who.to_owned(), reason, at: self.now() }
     }
 
-    pub async fn cancel(&self, ids: &[TaskId], who: &str, reason: Option<String>) -> Result<Vec<Cancelled>> {
+    pub async fn cancel(
+        &self,
+        ids: &[TaskId],
+        who: &str,
+        reason: Option<String>,
+    ) -> Result<Vec<Cancelled>> {
         let act = self.act(who, reason);
         let answers = self.inner.store.cancel(ids, &act).await?;
         self.inner.wake.ring_cancels();
@@ -214,7 +219,8 @@ impl Client {
             Selection::Ids(ids) => self.dismiss_ids(ids, &act).await,
             Selection::Filter(filter) => {
                 let mut filter = filter.clone();
-                filter.failed_before = Some(filter.failed_before.map_or(act.at, |at| at.min(act.at)));
+                filter.failed_before =
+                    Some(filter.failed_before.map_or(act.at, |at| at.min(act.at)));
                 let mut done = 0;
                 let mut page = PageRequest { limit: PAGE_MAX, cursor: None };
                 loop {
@@ -242,7 +248,9 @@ impl Client {
     pub async fn set_pool(&self, name: &str, change: PoolChange, who: &str) -> Result<PoolSetting> {
         check_name("pool", name)?;
         if change.size == Some(Some(0)) {
-            return Err(FieldError::new("size", "expected at least 1; to stop a pool, pause it").into());
+            return Err(
+                FieldError::new("size", "expected at least 1; to stop a pool, pause it").into()
+            );
         }
         let settings = self.inner.store.settings().await?;
         let known = self.rules().pool_sizes().contains_key(name)
@@ -273,7 +281,9 @@ impl Client {
 
     pub async fn freeze(&self, who: &str, reason: &str) -> Result<()> {
         if reason.trim().is_empty() {
-            return Err(FieldError::new("reason", "is required: whoever finds it frozen will ask").into());
+            return Err(
+                FieldError::new("reason", "is required: whoever finds it frozen will ask").into()
+            );
         }
         let frozen = Frozen { by: who.to_owned(), at: self.now(), reason: reason.to_owned() };
         let audit = self.entry(who, "store.freeze", "store", Some(reason.to_owned()));
@@ -311,7 +321,13 @@ impl Client {
         self.audit_act(who, "token.revoke", name, None).await
     }
 
-    pub(super) fn entry(&self, who: &str, action: &str, target: &str, reason: Option<String>) -> AuditEntry {
+    pub(super) fn entry(
+        &self,
+        who: &str,
+        action: &str,
+        target: &str,
+        reason: Option<String>,
+    ) -> AuditEntry {
         AuditEntry {
             time: self.now(),
             who: who.to_owned(),

@@ -84,8 +84,9 @@ impl Client {
                 }
                 Some(State::Failed | State::Cancelled) => {
                     operation.state = OperationState::Stopped;
-                    operation.detail =
-                        Some(format!("the canary {canary} did not complete; the rest is untouched"));
+                    operation.detail = Some(format!(
+                        "the canary {canary} did not complete; the rest is untouched"
+                    ));
                     return Ok(Step::Finished);
                 }
             }
@@ -96,11 +97,8 @@ impl Client {
             operation.kind = replay.into_kind();
             return Ok(Step::Finished);
         };
-        let act = Act {
-            who: operation.by.clone(),
-            reason: operation.reason.clone(),
-            at: self.now(),
-        };
+        let act =
+            Act { who: operation.by.clone(), reason: operation.reason.clone(), at: self.now() };
         let answers = self.inner.store.retry(&ids, replay.payload.clone(), &act).await?;
         for (id, answer) in ids.iter().zip(&answers) {
             match answer {

@@ -45,10 +45,21 @@ pub struct RemoteSettle {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum RemoteOutcome {
-    Completed { result: Option<Json> },
-    Failed { class: Option<ErrorClass>, message: String, permanent: bool, retry_after: Option<RetryAfter> },
-    Snooze { at: Timestamp },
-    Release { at: Timestamp },
+    Completed {
+        result: Option<Json>,
+    },
+    Failed {
+        class: Option<ErrorClass>,
+        message: String,
+        permanent: bool,
+        retry_after: Option<RetryAfter>,
+    },
+    Snooze {
+        at: Timestamp,
+    },
+    Release {
+        at: Timestamp,
+    },
 }
 
 impl Client {
@@ -96,7 +107,11 @@ impl Client {
             lease_until: later(now, lease.max(request.wait.min(WAIT_MAX) + lease)),
             draining: false,
             remote: true,
-            pools: request.pools.iter().map(|p| (Name::from(p.as_str()), request.max as u32)).collect(),
+            pools: request
+                .pools
+                .iter()
+                .map(|p| (Name::from(p.as_str()), request.max as u32))
+                .collect(),
             types: types.clone(),
         };
         Ok(self.inner.store.register(worker).await?)
@@ -198,7 +213,9 @@ impl Client {
         let rules = self.rules();
         let policy = rules.policy_for(&task);
         let outcome = match item.outcome {
-            RemoteOutcome::Completed { result } => limited_result(result, rules.limits.result_bytes),
+            RemoteOutcome::Completed { result } => {
+                limited_result(result, rules.limits.result_bytes)
+            }
             RemoteOutcome::Failed { class, message, permanent, retry_after } => {
                 let fallback = if permanent { ErrorClass::Permanent } else { ErrorClass::Error };
                 let error = TaskError::new(class.unwrap_or(fallback), message);
@@ -221,10 +238,9 @@ impl Client {
 /// A result within its limit, or its size.
 pub(crate) fn limited_result(result: Option<Json>, limit: usize) -> Outcome {
     match result {
-        Some(json) if json.byte_len() > limit => Outcome::Completed {
-            result: None,
-            result_dropped_bytes: Some(json.byte_len() as u64),
-        },
+        Some(json) if json.byte_len() > limit => {
+            Outcome::Completed { result: None, result_dropped_bytes: Some(json.byte_len() as u64) }
+        }
         result => Outcome::Completed { result, result_dropped_bytes: None },
     }
 }

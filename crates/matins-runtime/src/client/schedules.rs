@@ -189,8 +189,10 @@ impl Client {
         who: &str,
     ) -> Result<DueSchedule> {
         let reason = note.clone();
-        self.change(name, move |due, _, look, _| schedule::pause(&due.state, note.clone(), look.now))
-            .await?;
+        self.change(name, move |due, _, look, _| {
+            schedule::pause(&due.state, note.clone(), look.now)
+        })
+        .await?;
         self.audit_act(who, "schedule.pause", name, reason).await?;
         self.schedule(name).await
     }

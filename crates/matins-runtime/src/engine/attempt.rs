@@ -227,11 +227,18 @@ fn timed_out(policy: &Resolved, trace: Trace) -> Finished {
 }
 
 /// A failure of a run that was told to end is the answer to being told. `None`: write nothing.
-fn finished_as(reason: Option<StopReason>, finished: Finished, policy: &Resolved) -> Option<Finished> {
+fn finished_as(
+    reason: Option<StopReason>,
+    finished: Finished,
+    policy: &Resolved,
+) -> Option<Finished> {
     let Finished { outcome, trace } = finished;
     let told = matches!(
         outcome,
-        Outcome::Failed { .. } | Outcome::Cancelled | Outcome::TimedOut { .. } | Outcome::Interrupted
+        Outcome::Failed { .. }
+            | Outcome::Cancelled
+            | Outcome::TimedOut { .. }
+            | Outcome::Interrupted
     );
     match reason {
         Some(StopReason::LeaseLost) => None,

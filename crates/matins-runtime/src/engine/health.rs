@@ -44,12 +44,7 @@ pub(super) fn health(core: &Core) -> Health {
         (true, true) => Status::Ok,
     };
     let stalled = if status == Status::Stalled { stalled } else { Vec::new() };
-    Health {
-        status,
-        stalled,
-        ready: up && !core.is_draining(),
-        heartbeat_age: heartbeat_age(core),
-    }
+    Health { status, stalled, ready: up && !core.is_draining(), heartbeat_age: heartbeat_age(core) }
 }
 
 fn heartbeat_age(core: &Core) -> Duration {

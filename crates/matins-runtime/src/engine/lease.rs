@@ -16,42 +16,35 @@ use matins_core::store::{StoreError, Types, Worker};
 use matins_core::task::{Name, WorkerId};
 use uuid::Uuid;
 
-use super::Core;
 use super::producer::Trouble;
+use super::{Core, run_mark};
 use crate::process;
 
 /// Longest time until a cancel from another process reaches the run.
 const CANCEL_POLL: Duration = Duration::from_millis(500);
 
-/// Ends what a dead predecessor of this node left running, and takes its entries away so that
-/// its claims lapse at once. Whoever starts the engine holds the node's lock, which a live
-/// predecessor would hold.
+/// The last server that was alone on its store.
+const SOLE_SERVER: &str = "server";
+
+/// Ends what a dead predecessor left running, and takes its entry away so that its claims lapse
+/// at once. Whoever starts the engine holds the node's lock, which a live predecessor would hold.
 pub(super) async fn take_over(core: &Core) -> Result<(), StoreError> {
-    if let Some(mark) = core.config.run_mark.clone() {
-        let swept = tokio::task::spawn_blocking(move || {
-            process::sweep_leftovers(|run| run.node == mark)
-        });
-        match swept.await {
-            Ok(swept) if swept.survivors > 0 => {
-                tracing::error!(survivors = swept.survivors, "processes of a predecessor live on");
-            }
-            Ok(swept) if swept.killed > 0 => {
-                tracing::warn!(killed = swept.killed, "ended processes that a predecessor left");
-            }
-            _ => {}
-        }
-    }
     let node = core.config.node_id.as_str();
-    let own = core.worker();
+    let before = match core.config.sole {
+        true => core.store().note(SOLE_SERVER).await?,
+        false => None,
+    };
     let dead: Vec<Worker> = core
         .store()
         .workers()
         .await?
         .into_iter()
-        .filter(|worker| !worker.remote && *worker.node_id == *node && worker.id != own)
+        .filter(|worker| !worker.remote)
+        .filter(|worker| *worker.node_id == *node || before.as_deref() == Some(&*worker.id.0))
         .collect();
-    if dead.is_empty() {
-        return Ok(());
+    if core.config.runs_commands {
+        let nodes = dead.iter().map(|worker| worker.node_id.to_string()).chain([node.to_owned()]);
+        end_leftovers(core, nodes.collect()).await;
     }
     let now = core.client.now();
     for worker in dead {
@@ -59,6 +52,22 @@ pub(super) async fn take_over(core: &Core) -> Result<(), StoreError> {
         core.store().retire(&worker.id, now).await?;
     }
     Ok(())
+}
+
+/// Processes that outlived both their runner and the Matins that started it.
+async fn end_leftovers(core: &Core, nodes: Vec<String>) {
+    let store_id = core.store().info().store_id;
+    let marks: Vec<String> = nodes.iter().map(|node| run_mark(store_id, node)).collect();
+    let sweep = move || process::sweep_leftovers(|run| marks.contains(&run.node));
+    match tokio::task::spawn_blocking(sweep).await {
+        Ok(swept) if swept.survivors > 0 => {
+            tracing::error!(survivors = swept.survivors, "processes of a predecessor live on");
+        }
+        Ok(swept) if swept.killed > 0 => {
+            tracing::warn!(killed = swept.killed, "ended processes that a predecessor left");
+        }
+        _ => {}
+    }
 }
 
 fn entry(core: &Core) -> Worker {
@@ -81,6 +90,9 @@ fn entry(core: &Core) -> Worker {
 pub(super) async fn register(core: &Core) -> Result<(), StoreError> {
     let sent = core.client.inner.clock.boot_ns();
     core.store().register(entry(core)).await?;
+    if core.config.sole {
+        core.store().put_note(SOLE_SERVER, &core.worker().0).await?;
+    }
     hold_from(core, sent);
     Ok(())
 }

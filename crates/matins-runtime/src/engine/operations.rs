@@ -21,7 +21,8 @@ pub(super) async fn run(core: Arc<Core>) {
             Ok(operations) => {
                 trouble.over("operations");
                 for operation in operations {
-                    let fresh = carried.lock().unwrap_or_else(PoisonError::into_inner).insert(operation.id);
+                    let fresh =
+                        carried.lock().unwrap_or_else(PoisonError::into_inner).insert(operation.id);
                     if fresh {
                         let (core, carried) = (core.clone(), carried.clone());
                         let id = operation.id;

@@ -14,8 +14,8 @@ use matins_core::store::StoreError;
 use matins_core::task::until;
 
 use super::clocks::Clocks;
-use super::{Core, lease};
 use super::producer::Trouble;
+use super::{Core, lease};
 use crate::ClientError;
 use crate::events::What;
 

@@ -50,7 +50,9 @@ impl Line {
         match dice.random_range(0..100 * 3u32) {
             n if n < self.trouble => Fault::LostRequest,
             n if n < self.trouble * 2 => Fault::LostAnswer,
-            n if n < self.trouble * 3 => Fault::Late(Duration::from_millis(dice.random_range(1..3_000))),
+            n if n < self.trouble * 3 => {
+                Fault::Late(Duration::from_millis(dice.random_range(1..3_000)))
+            }
             _ => Fault::None,
         }
     }
@@ -75,7 +77,6 @@ impl Line {
         if self.cut.load(Ordering::SeqCst) { lost() } else { answer }
     }
 }
-
 
 #[async_trait]
 impl Queue for Line {
@@ -127,7 +128,12 @@ impl Queue for Line {
         self.through(self.store.cancel(ids, act)).await
     }
 
-    async fn retry(&self, ids: &[TaskId], payload: Option<Json>, act: &Act) -> Result<Vec<Retried>> {
+    async fn retry(
+        &self,
+        ids: &[TaskId],
+        payload: Option<Json>,
+        act: &Act,
+    ) -> Result<Vec<Retried>> {
         self.through(self.store.retry(ids, payload, act)).await
     }
 
@@ -154,7 +160,11 @@ impl Timetables for Line {
         self.through(self.store.schedules(page)).await
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<(Vec<DueSchedule>, Option<Timestamp>)> {
+    async fn due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<(Vec<DueSchedule>, Option<Timestamp>)> {
         self.through(self.store.due(now, limit)).await
     }
 
@@ -162,11 +172,20 @@ impl Timetables for Line {
         self.through(self.store.fire(plans, now)).await
     }
 
-    async fn occurrences(&self, schedule: Option<&str>, page: &PageRequest) -> Result<Page<Occurrence>> {
+    async fn occurrences(
+        &self,
+        schedule: Option<&str>,
+        page: &PageRequest,
+    ) -> Result<Page<Occurrence>> {
         self.through(self.store.occurrences(schedule, page)).await
     }
 
-    async fn fired_between(&self, schedule_uid: Uuid, from: Timestamp, to: Timestamp) -> Result<Vec<(Occurrence, Option<State>)>> {
+    async fn fired_between(
+        &self,
+        schedule_uid: Uuid,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<(Occurrence, Option<State>)>> {
         self.through(self.store.fired_between(schedule_uid, from, to)).await
     }
 
@@ -193,7 +212,12 @@ impl Records for Line {
         self.through(self.store.surroundings(task, now)).await
     }
 
-    async fn dead_letters(&self, filter: &DeadLetterFilter, order: Order, page: &PageRequest) -> Result<Page<Task>> {
+    async fn dead_letters(
+        &self,
+        filter: &DeadLetterFilter,
+        order: Order,
+        page: &PageRequest,
+    ) -> Result<Page<Task>> {
         self.through(self.store.dead_letters(filter, order, page)).await
     }
 

@@ -39,7 +39,7 @@ impl Worker {
         let node_id = format!("{}-run-{}", hostname(), std::process::id());
         let client = door.client().await?.clone();
         let mark = run_mark(client.store().info().store_id, &node_id);
-        let host = CommandHost { runner, node_id: mark.clone(), limits: config.rules.limits };
+        let host = CommandHost { runner, node_id: mark, limits: config.rules.limits };
         let executor = CommandExecutor::ad_hoc(host, config.rules.base_dir.clone());
         let executors: BTreeMap<Name, Arc<dyn Executor>> =
             BTreeMap::from([(AD_HOC_COMMAND.into(), Arc::new(executor) as Arc<dyn Executor>)]);
@@ -53,7 +53,8 @@ impl Worker {
             roles: Roles { scheduler: false, worker: true },
             only: Some(only),
             incarnation: Uuid::new_v4(),
-            run_mark: Some(mark),
+            sole: false,
+            runs_commands: true,
         };
         match Engine::start(client, engine, executors).await {
             Ok(engine) => Ok(Self(engine)),
