@@ -111,10 +111,10 @@ impl Api {
     /// their requests; the network cannot.
     pub fn router(&self) -> Router {
         let mut router = Router::new();
-        for (path, methods) in routes(self, operations::table()) {
+        for (path, methods) in routes(self, &operations::table()) {
             router = router.route(path, methods);
         }
-        router
+        let router = router
             .method_not_allowed_fallback(|request: Request| async move {
                 let detail = format!("{} is not possible here", request.method());
                 Problem::new(Code::MethodNotAllowed, detail)
@@ -124,17 +124,21 @@ impl Api {
                 Problem::new(Code::NotFound, format!("there is nothing at {path}"))
                     .hint("the routes are listed in /api/openapi.json")
             })
-            .layer(middleware::from_fn_with_state(self.clone(), gate))
-            .layer(CatchPanicLayer::custom(panicked))
-            .layer(middleware::map_response(safe))
+            .layer(middleware::from_fn_with_state(self.clone(), gate));
+        guarded(router)
     }
+}
+
+/// Turns panics into problems, and makes every answer safe to show.
+pub fn guarded(router: Router) -> Router {
+    router.layer(CatchPanicLayer::custom(panicked)).layer(middleware::map_response(safe))
 }
 
 /// Groups the table by path. A fixed path that a variable one would match as well takes over the
 /// variable one's other methods, or a schedule named `preview` could not be reached.
-fn routes(api: &Api, table: Vec<Operation>) -> Vec<(&'static str, MethodRouter)> {
+fn routes(api: &Api, table: &[Operation]) -> Vec<(&'static str, MethodRouter)> {
     let mut paths: Vec<&'static str> = Vec::new();
-    for operation in &table {
+    for operation in table {
         if !paths.contains(&operation.path) {
             paths.push(operation.path);
         }

@@ -1,9 +1,9 @@
 //! One request on its way to an operation: its parameters, query and body, read and checked in
 //! that order. Nothing here knows what any operation does.
 
-pub mod body;
-pub mod query;
-pub mod strict;
+pub(crate) mod body;
+pub(crate) mod query;
+pub(crate) mod strict;
 
 use std::str::FromStr;
 
@@ -18,49 +18,49 @@ use crate::problem::{Code, Problem, Result};
 use self::strict::Refusal;
 
 /// A request that may be carried out.
-pub struct Call<Q, B> {
-    pub caller: Caller,
-    pub query: Q,
-    pub body: B,
+pub(crate) struct Call<Q, B> {
+    pub(crate) caller: Caller,
+    pub(crate) query: Q,
+    pub(crate) body: B,
     params: Vec<(&'static str, String)>,
     /// The connection it came over, if it came over one.
-    pub connection: Option<crate::serve::Connection>,
+    pub(crate) connection: Option<crate::serve::Connection>,
 }
 
 impl<Q, B> Call<Q, B> {
-    pub fn new(caller: Caller, params: Params, query: Q, body: B, parts: &Parts) -> Self {
+    pub(crate) fn new(caller: Caller, params: Params, query: Q, body: B, parts: &Parts) -> Self {
         let connection = parts.extensions.get().cloned();
         Self { caller, query, body, params: params.0, connection }
     }
 
     /// A named part of the path.
-    pub fn param(&self, name: &str) -> &str {
+    pub(crate) fn param(&self, name: &str) -> &str {
         let found = self.params.iter().find(|(known, _)| *known == name);
         found.map_or("", |(_, value)| value.as_str())
     }
 
     /// A task's id in the path. What is no id names no task.
-    pub fn task_id(&self) -> Result<TaskId> {
+    pub(crate) fn task_id(&self) -> Result<TaskId> {
         let text = self.param("id");
         TaskId::from_str(text).map_err(|_| Problem::not_found("task", &shown(text)))
     }
 
-    pub fn who(&self) -> &str {
+    pub(crate) fn who(&self) -> &str {
         &self.caller.who
     }
 }
 
 /// A value of the path as a text for people.
-pub fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
 /// The named parts of a path.
-pub struct Params(Vec<(&'static str, String)>);
+pub(crate) struct Params(Vec<(&'static str, String)>);
 
 impl Params {
     /// Reads `/tasks/0190…/cancel` by `/tasks/{id}/cancel`.
-    pub fn read(pattern: &'static str, path: &str) -> Result<Self> {
+    pub(crate) fn read(pattern: &'static str, path: &str) -> Result<Self> {
         let mut params = Vec::new();
         for (part, given) in pattern.split('/').zip(path.split('/')) {
             let Some(name) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) else {
@@ -76,12 +76,12 @@ impl Params {
 }
 
 /// Reads the query of a request.
-pub fn read_query<Q: DeserializeOwned>(parts: &Parts) -> Result<Q> {
+pub(crate) fn read_query<Q: DeserializeOwned>(parts: &Parts) -> Result<Q> {
     Ok(query::read(parts.uri.query().unwrap_or_default())?)
 }
 
 /// What part of a list is asked for.
-pub fn page(limit: Option<usize>, cursor: Option<&String>) -> Result<PageRequest> {
+pub(crate) fn page(limit: Option<usize>, cursor: Option<&String>) -> Result<PageRequest> {
     let default = PageRequest::default();
     let limit = limit.unwrap_or(default.limit);
     if limit == 0 || limit > PAGE_MAX {

@@ -1,4 +1,4 @@
-//! The OpenAPI document, made of the table of operations.
+//! The `OpenAPI` document, made of the table of operations.
 
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -104,7 +104,7 @@ fn parameters(operation: &Operation, read: &mut SchemaGenerator) -> Vec<Value> {
         return parameters;
     };
     let required: Vec<&str> = match &schema["required"] {
-        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        Value::Array(words) => words.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! The table of everything that can be asked. Router, OpenAPI document and references are made
-//! of it, so that none of them can know an operation that the others do not.
+//! The table of everything that can be asked. Router, `OpenAPI` document and references
+//! are made of it, so that none of them can know an operation that the others do not.
 
 mod batch;
 mod dead_letters;
@@ -35,7 +35,7 @@ type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// What an answer is made of.
 #[derive(Clone, Copy)]
-pub enum Content {
+pub(crate) enum Content {
     Json(SchemaOf),
     /// Server-sent events.
     Events,
@@ -52,9 +52,9 @@ pub struct Operation {
     pub path: &'static str,
     pub summary: &'static str,
     pub access: Access,
-    pub query: SchemaOf,
-    pub body: fn(&mut SchemaGenerator) -> Option<Shape>,
-    pub answers: Vec<(u16, &'static str, Content)>,
+    pub(crate) query: SchemaOf,
+    pub(crate) body: fn(&mut SchemaGenerator) -> Option<Shape>,
+    pub(crate) answers: Vec<(u16, &'static str, Content)>,
     /// Codes beside those that every operation of its kind has.
     pub codes: &'static [Code],
     pub(crate) serve: Serve,
@@ -74,7 +74,7 @@ pub(crate) struct Draft {
 /// No query parameters.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NoQuery {}
+pub(crate) struct NoQuery {}
 
 pub(crate) fn operation(
     id: &'static str,

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 
-pub use connections::Connection;
+pub(crate) use connections::Connection;
 use connections::{Admission, Connections};
 
 /// How long a client may take over the head of a request, or say nothing between two.
@@ -65,7 +65,7 @@ pub async fn serve(
     let server = axum_server::from_tcp(listener)?.handle(handle.clone());
     let service = api.router().into_make_service();
     let plain = DefaultAcceptor::new();
-    let mut served: BoxFuture<'_, io::Result<()>> = match tls {
+    let mut serving: BoxFuture<'_, io::Result<()>> = match tls {
         None => {
             let server = server.acceptor(Admission::new(plain, connections));
             Box::pin(bounded(server).serve(service))
@@ -77,13 +77,13 @@ pub async fn serve(
         }
     };
     tokio::select! {
-        result = &mut served => return result,
+        result = &mut serving => return result,
         () = shutdown.cancelled() => {}
     }
     // Streams and waiting claims end at once; what is being carried out goes on.
     api.closing().cancel();
     handle.graceful_shutdown(Some(api.settings().drain));
-    let result = served.await;
+    let result = serving.await;
     api.tracker().close();
     let finished = tokio::time::timeout(api.settings().drain, api.tracker().wait()).await;
     if finished.is_err() {

@@ -16,7 +16,7 @@ use crate::serve::Connection;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// An event with a JSON body.
-pub fn event<T: Serialize>(name: &str, data: &T) -> Event {
+pub(crate) fn event<T: Serialize>(name: &str, data: &T) -> Event {
     match Event::default().event(name).json_data(data) {
         Ok(event) => event,
         Err(error) => Event::default().event("error").data(error.to_string()),
@@ -24,12 +24,12 @@ pub fn event<T: Serialize>(name: &str, data: &T) -> Event {
 }
 
 /// Answers with a stream, which holds a place among the streams and its connection.
-pub fn stream<S>(api: &Api, connection: Option<Connection>, events: S) -> Result<Response>
+pub(crate) fn stream<S>(api: &Api, connection: Option<&Connection>, events: S) -> Result<Response>
 where
     S: Stream<Item = Event> + Send + 'static,
 {
     let permit = api.stream_permit()?;
-    let busy = connection.as_ref().map(Connection::busy);
+    let busy = connection.map(Connection::busy);
     let closing = api.closing().clone();
     let events = events.take_until(async move { closing.cancelled().await }).map(move |event| {
         let _held = (&permit, &busy);

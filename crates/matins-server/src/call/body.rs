@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header;
 use axum::http::request::Parts;
+use axum::http::{Method, header};
 use futures_util::StreamExt;
 use matins_core::limits::Limits;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -27,17 +27,17 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// What may limit the size of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    pub name: &'static str,
-    pub bytes: usize,
+pub(crate) struct Limit {
+    pub(crate) name: &'static str,
+    pub(crate) bytes: usize,
 }
 
 impl Limit {
-    pub fn payload(limits: &Limits) -> Self {
+    pub(crate) fn payload(limits: &Limits) -> Self {
         Self { name: "payload_bytes", bytes: limits.payload_bytes + ENVELOPE_BYTES }
     }
 
-    pub fn batch(limits: &Limits) -> Self {
+    pub(crate) fn batch(limits: &Limits) -> Self {
         Self { name: "batch_bytes", bytes: limits.batch_bytes }
     }
 
@@ -50,7 +50,7 @@ impl Limit {
 }
 
 /// A body as it comes in, never more of it than its limit.
-pub struct Incoming {
+pub(crate) struct Incoming {
     body: axum::body::BodyDataStream,
     limit: Limit,
     read: usize,
@@ -61,7 +61,7 @@ pub struct Incoming {
 
 impl Incoming {
     /// Refuses at once what says itself that it is too large.
-    pub async fn new(parts: &Parts, body: Body, limit: Limit) -> Result<Self> {
+    pub(crate) async fn new(parts: &Parts, body: Body, limit: Limit) -> Result<Self> {
         let mut incoming = Self {
             body: body.into_data_stream(),
             limit,
@@ -77,7 +77,7 @@ impl Incoming {
         Ok(incoming)
     }
 
-    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>> {
         let pause = tokio::time::Instant::now() + PAUSE_MAX;
         let chunk = tokio::time::timeout_at(pause.min(self.deadline), self.body.next()).await;
         let slow = |_| Problem::new(Code::RequestTimeout, "the body did not come in time");
@@ -92,7 +92,7 @@ impl Incoming {
         Ok(Some(chunk))
     }
 
-    pub async fn all(mut self) -> Result<Vec<u8>> {
+    pub(crate) async fn all(mut self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         while let Some(chunk) = self.next().await? {
             bytes.extend_from_slice(&chunk);
@@ -119,13 +119,13 @@ impl Incoming {
 }
 
 /// What an operation takes as its body, for the description.
-pub struct Shape {
-    pub required: bool,
-    pub content: Vec<(&'static str, Schema)>,
+pub(crate) struct Shape {
+    pub(crate) required: bool,
+    pub(crate) content: Vec<(&'static str, Schema)>,
 }
 
 /// Something that a body can be read into.
-pub trait Input: Sized + Send + 'static {
+pub(crate) trait Input: Sized + Send + 'static {
     /// `None`: no body.
     fn shape(generator: &mut SchemaGenerator) -> Option<Shape>;
 
@@ -137,7 +137,7 @@ pub trait Input: Sized + Send + 'static {
 }
 
 /// A type that is a JSON object on the wire.
-pub trait Object: DeserializeOwned + JsonSchema + Send + 'static {
+pub(crate) trait Object: DeserializeOwned + JsonSchema + Send + 'static {
     /// May be as large as a batch.
     const WIDE: bool = false;
     /// Fields that may be sent back and are ignored.
@@ -145,13 +145,13 @@ pub trait Object: DeserializeOwned + JsonSchema + Send + 'static {
 }
 
 /// A body that must be there.
-pub struct Json<T>(pub T);
+pub(crate) struct Json<T>(pub T);
 
 /// A body that may be left out; every field of it has a default.
-pub struct Maybe<T>(pub T);
+pub(crate) struct Maybe<T>(pub T);
 
 /// No body: an empty object is as good.
-pub struct Nothing;
+pub(crate) struct Nothing;
 
 /// An object without fields.
 #[derive(serde::Deserialize, JsonSchema)]
@@ -161,7 +161,8 @@ struct Empty {}
 impl Object for Empty {}
 
 async fn read_json<T: Object>(parts: &Parts, body: Body, limits: &Limits) -> Result<Option<T>> {
-    if content_type(&parts.headers, &[JSON])?.is_none() {
+    // What a GET brings has no meaning (RFC 9110), and what it says of that has none either.
+    if parts.method == Method::GET || content_type(&parts.headers, &[JSON])?.is_none() {
         return Ok(None);
     }
     let limit = if T::WIDE { Limit::batch(limits) } else { Limit::payload(limits) };
@@ -173,12 +174,12 @@ async fn read_json<T: Object>(parts: &Parts, body: Body, limits: &Limits) -> Res
 }
 
 /// Reads one object from a body's bytes.
-pub fn decode<T: Object>(bytes: &[u8]) -> Result<T> {
+pub(crate) fn decode<T: Object>(bytes: &[u8]) -> Result<T> {
     Ok(parse(bytes)?.ignoring(T::IGNORED).decode()?)
 }
 
 /// Checks that bytes are JSON in UTF-8.
-pub fn parse(bytes: &[u8]) -> Result<Value<'_>> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Value<'_>> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let detail = format!("the body is not UTF-8 at byte {}", error.valid_up_to() + 1);
         Problem::new(Code::InvalidJson, detail)

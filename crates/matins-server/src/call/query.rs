@@ -14,7 +14,7 @@ const PARAMETERS_MAX: usize = 64;
 
 /// Reads `text` (without the `?`) into a type whose fields are texts, numbers, booleans, or
 /// lists of words separated by commas.
-pub fn read<'de, T: Deserialize<'de>>(text: &str) -> Result<T, Refusal> {
+pub(crate) fn read<'de, T: Deserialize<'de>>(text: &str) -> Result<T, Refusal> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for part in text.split('&').filter(|part| !part.is_empty()) {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -39,7 +39,7 @@ fn refusal(field: &str, message: &str) -> Refusal {
 }
 
 /// Undoes percent-encoding; `None` when it is broken or not UTF-8.
-pub fn decode(text: &str, plus_is_blank: bool) -> Option<String> {
+pub(crate) fn decode(text: &str, plus_is_blank: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes().iter();
     while let Some(byte) = rest.next() {

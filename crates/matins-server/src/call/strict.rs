@@ -16,16 +16,16 @@ use serde_json::value::RawValue;
 /// Levels of nesting in what is decoded; no request needs more than five.
 const DEPTH_MAX: u8 = 24;
 
-/// How serde_json's raw value asks for its text.
+/// How `serde_json`'s raw value asks for its text.
 const RAW: &str = "$serde_json::private::RawValue";
 
 /// Why a value was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// Path to the value, empty for the whole.
-    pub field: String,
-    pub message: String,
-    pub hint: Option<String>,
+    pub(crate) field: String,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
 }
 
 impl Refusal {
@@ -154,7 +154,7 @@ fn slips(a: &str, b: &str) -> usize {
 
 /// A well-formed JSON text without outer white space.
 #[derive(Debug, Clone, Copy)]
-pub struct Value<'de> {
+pub(crate) struct Value<'de> {
     text: &'de str,
     depth: u8,
     /// Members of this object that are passed over.
@@ -163,26 +163,26 @@ pub struct Value<'de> {
 
 impl<'de> Value<'de> {
     /// Checks the syntax. The error tells line and column.
-    pub fn parse(text: &'de str) -> Result<Self, serde_json::Error> {
+    pub(crate) fn parse(text: &'de str) -> Result<Self, serde_json::Error> {
         let raw: &RawValue = serde_json::from_str(text)?;
         Ok(Self { text: raw.get(), depth: 0, ignored: &[] })
     }
 
     /// The same object without these members.
-    pub fn ignoring(self, ignored: &'static [&'static str]) -> Self {
+    pub(crate) fn ignoring(self, ignored: &'static [&'static str]) -> Self {
         Self { ignored, ..self }
     }
 
-    pub fn decode<T: Deserialize<'de>>(self) -> Result<T, Refusal> {
+    pub(crate) fn decode<T: Deserialize<'de>>(self) -> Result<T, Refusal> {
         T::deserialize(self)
     }
 
     /// The items of a list, each to be decoded by itself.
-    pub fn items(self) -> Result<Vec<Self>, Refusal> {
+    pub(crate) fn items(self) -> Result<Vec<Self>, Refusal> {
         if !self.text.starts_with('[') {
             return Err(self.unexpected(&"a list"));
         }
-        let raws: Vec<&'de RawValue> = serde_json::from_str(self.text).map_err(broken)?;
+        let raws: Vec<&'de RawValue> = serde_json::from_str(self.text).map_err(|e| broken(&e))?;
         Ok(raws.into_iter().map(|raw| self.child(raw)).collect())
     }
 
@@ -203,7 +203,7 @@ impl<'de> Value<'de> {
         let members = seed.deserialize(&mut text);
         match (refusal, members) {
             (Some(refusal), _) => Err(refusal),
-            (None, Err(error)) => Err(broken(error)),
+            (None, Err(error)) => Err(broken(&error)),
             (None, Ok(members)) => {
                 Ok(members.into_iter().map(|(name, raw)| (name, self.child(raw))).collect())
             }
@@ -218,7 +218,7 @@ impl<'de> Value<'de> {
     }
 
     fn string(self) -> Result<String, Refusal> {
-        serde_json::from_str(self.text).map_err(broken)
+        serde_json::from_str(self.text).map_err(|e| broken(&e))
     }
 
     fn unexpected(self, expected: &dyn Expected) -> Refusal {
@@ -240,7 +240,7 @@ impl<'de> Value<'de> {
 }
 
 /// A text that is well-formed but cannot be decoded, such as a lone surrogate.
-fn broken(error: serde_json::Error) -> Refusal {
+fn broken(error: &serde_json::Error) -> Refusal {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();
     Refusal::new("", format!("cannot be read: {what}"))
@@ -350,7 +350,8 @@ impl<'de> Deserializer<'de> for Value<'de> {
             }
             Some(b'[') => {
                 self.check_depth()?;
-                let raws: Vec<&'de RawValue> = serde_json::from_str(self.text).map_err(broken)?;
+                let raws: Vec<&'de RawValue> =
+                    serde_json::from_str(self.text).map_err(|e| broken(&e))?;
                 let values: Vec<Self> = raws.into_iter().map(|raw| self.child(raw)).collect();
                 visitor.visit_seq(Items { rest: values.into_iter(), index: 0 })
             }
@@ -389,7 +390,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
     ) -> Result<V::Value, Refusal> {
         if name == RAW {
             let mut text = serde_json::Deserializer::from_str(self.text);
-            return text.deserialize_newtype_struct(name, visitor).map_err(broken);
+            return text.deserialize_newtype_struct(name, visitor).map_err(|e| broken(&e));
         }
         visitor.visit_newtype_struct(self)
     }
@@ -435,6 +436,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only its reading is tested")]
     struct Inner {
         count: u32,
     }

@@ -82,9 +82,10 @@ async fn health(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
 async fn ready(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
     let health = api.node().health().await;
     let ready = health.ready && health.status == Status::Ok && !api.closing().is_cancelled();
-    match ready {
-        true => json(200, &ReadyAnswer { status: "ready" }),
-        false => json(503, &ReadyAnswer { status: "not_ready" }),
+    if ready {
+        json(200, &ReadyAnswer { status: "ready" })
+    } else {
+        json(503, &ReadyAnswer { status: "not_ready" })
     }
 }
 

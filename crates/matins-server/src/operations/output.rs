@@ -32,9 +32,12 @@ pub(super) async fn output(api: Api, call: Call<OutputQuery, Nothing>) -> Result
         return Err(Problem::new(Code::NotFound, detail));
     }
     if call.query.follow {
-        let follower = Follower::new(api.client().clone(), id, call.query.attempt);
+        // A task that waits is followed into its next attempt.
+        let next = task.attempt + u32::from(task.state == State::Pending);
+        let attempt = call.query.attempt.unwrap_or(next);
+        let follower = Follower::new(api.client().clone(), id, attempt);
         let events = stream::unfold(follower, Follower::step);
-        return sse::stream(&api, call.connection, events);
+        return sse::stream(&api, call.connection.as_ref(), events);
     }
     let attempts = api.client().attempts(id).await?;
     let wanted = |attempt: &&Attempt| call.query.attempt.is_none_or(|n| n == attempt.number);
@@ -104,14 +107,14 @@ enum Stage {
 struct Follower {
     client: Client,
     id: TaskId,
-    attempt: Option<u32>,
+    attempt: u32,
     stage: Stage,
     /// The first bytes of a character whose rest has not come yet.
     partial: Vec<u8>,
 }
 
 impl Follower {
-    fn new(client: Client, id: TaskId, attempt: Option<u32>) -> Self {
+    fn new(client: Client, id: TaskId, attempt: u32) -> Self {
         Self { client, id, attempt, stage: Stage::Seek, partial: Vec::new() }
     }
 
@@ -131,17 +134,14 @@ impl Follower {
     }
 
     async fn seek(&mut self) -> Option<Event> {
-        let wanted = |number: u32| self.attempt.is_none_or(|n| n == number);
         if let Some(Follow { attempt, backlog, rest }) = self.client.live().follow(self.id)
-            && wanted(attempt)
+            && attempt == self.attempt
         {
-            self.attempt = Some(attempt);
             self.stage = Stage::Live(rest);
             return self.chunk(&backlog);
         }
         match self.stored().await {
-            Ok(Some((ended, output))) => {
-                self.attempt = Some(ended);
+            Ok(Some(output)) => {
                 self.stage = Stage::Settle(tokio::time::Instant::now() + SETTLE_MAX);
                 let text = self.chunk(&output.bytes);
                 // What was cut in the middle of a character is not completed by anything.
@@ -173,37 +173,32 @@ impl Follower {
         }
     }
 
-    /// The attempt that was asked for, once it has ended. An attempt of a task that has ended
-    /// without one is number 0.
-    async fn stored(&self) -> Result<Option<(u32, Output)>> {
+    /// What the attempt wrote, once it has ended. One that never comes wrote nothing.
+    async fn stored(&self) -> Result<Option<Output>> {
         let task = self.client.task(self.id).await?;
         let attempts = self.client.attempts(self.id).await?;
-        let wanted = |attempt: &&Attempt| self.attempt.is_none_or(|n| n == attempt.number);
-        let last = attempts.iter().rfind(wanted);
-        // Without a number, a task that waits is followed into its next attempt.
-        let waits = self.attempt.is_none() && task.state == State::Pending;
-        Ok(match last {
-            _ if waits => None,
-            Some(attempt) if attempt.outcome.is_some() => {
-                Some((attempt.number, attempt.output.clone()))
-            }
-            None if !task.state.is_live() => Some((0, Output::default())),
+        let attempt = attempts.into_iter().find(|attempt| attempt.number == self.attempt);
+        let over = !task.state.is_live() || task.attempt > self.attempt;
+        Ok(match attempt {
+            Some(attempt) if attempt.outcome.is_some() => Some(attempt.output),
+            None if over => Some(Output::default()),
             _ => None,
         })
     }
 
     async fn settled(&mut self, until: tokio::time::Instant) -> Option<Event> {
-        let attempt = self.attempt.unwrap_or(0);
         let task = match self.client.task(self.id).await {
             Ok(task) => task,
             Err(error) => return Some(sse::event("error", &Problem::from(error).view())),
         };
-        let runs_on = task.state == State::Running && task.attempt == attempt;
+        let runs_on = task.state == State::Running && task.attempt == self.attempt;
         if runs_on && tokio::time::Instant::now() < until {
             tokio::time::sleep(POLL).await;
             self.stage = Stage::Settle(until);
             return None;
         }
+        // One that was cancelled before it began had no such attempt.
+        let attempt = self.attempt.min(task.attempt);
         Some(sse::event("end", &End { state: task.state, attempt }))
     }
 

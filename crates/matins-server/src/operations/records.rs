@@ -19,21 +19,53 @@ use crate::wire::record::{AuditList, EventView, LedgerView, PageQuery};
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
-        operation("audit.list", Method::GET, "/api/v1/audit", Access::Viewer, "List the acts of people, the last first")
-            .answers::<AuditList<'_>>(200, "A page.")
-            .by(audit),
-        operation("event.follow", Method::GET, "/api/v1/events", Access::Viewer, "Follow what happens on this node")
-            .answers_with(200, "Events `task.enqueued`, `task.started`, `task.settled`, `task.cancelled`, `task.fenced`, `schedule.fired`, `clock.stepped`, each with `{\"time\", \"event\", …}`; `lagged` with `{\"missed\"}` when the listener was too slow. Hints: the lists are the truth.", Content::Events)
-            .fails(&[Code::RateLimited])
-            .by(events),
-        operation("ledger.show", Method::GET, "/api/v1/ledger/{type}/{key}", Access::Viewer, "Show which task has a key")
-            .answers::<LedgerView<'_>>(200, "The entry.")
-            .fails(&[Code::NotFound])
-            .by(ledger),
-        operation("ledger.forget", Method::DELETE, "/api/v1/ledger/{type}/{key}", Access::Admin, "Free a completed key, so that it may run again")
-            .answers_with(204, "Forgotten.", Content::Empty)
-            .fails(&[Code::NotFound, Code::WrongState])
-            .by(forget),
+        operation(
+            "audit.list",
+            Method::GET,
+            "/api/v1/audit",
+            Access::Viewer,
+            "List the acts of people, the last first",
+        )
+        .answers::<AuditList<'_>>(200, "A page.")
+        .by(audit),
+        operation(
+            "event.follow",
+            Method::GET,
+            "/api/v1/events",
+            Access::Viewer,
+            "Follow what happens on this node",
+        )
+        .answers_with(
+            200,
+            "Events `task.enqueued`, `task.started`, `task.settled`, \
+                 `task.cancelled`, `task.fenced`, `schedule.fired`, \
+                 `clock.stepped`, each with `{\"time\", \"event\", …}`; `lagged` \
+                 with `{\"missed\"}` when the listener was too slow. Hints: the \
+                 lists are the truth.",
+            Content::Events,
+        )
+        .fails(&[Code::RateLimited])
+        .by(events),
+        operation(
+            "ledger.show",
+            Method::GET,
+            "/api/v1/ledger/{type}/{key}",
+            Access::Viewer,
+            "Show which task has a key",
+        )
+        .answers::<LedgerView<'_>>(200, "The entry.")
+        .fails(&[Code::NotFound])
+        .by(ledger),
+        operation(
+            "ledger.forget",
+            Method::DELETE,
+            "/api/v1/ledger/{type}/{key}",
+            Access::Admin,
+            "Free a completed key, so that it may run again",
+        )
+        .answers_with(204, "Forgotten.", Content::Empty)
+        .fails(&[Code::NotFound, Code::WrongState])
+        .by(forget),
     ]
 }
 
@@ -58,7 +90,7 @@ async fn events(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
     });
     // Said at once, so that a listener knows from when on it misses nothing.
     let hello = futures_util::stream::once(async { Event::default().comment("listening") });
-    sse::stream(&api, call.connection, hello.chain(events))
+    sse::stream(&api, call.connection.as_ref(), hello.chain(events))
 }
 
 async fn ledger(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {

@@ -36,7 +36,7 @@ const BAD_SPEC: &[Code] =
     &[Code::CronInvalid, Code::NeverFires, Code::UnknownTimezone, Code::ManagedByFile];
 
 pub(super) fn operations() -> Vec<Operation> {
-    vec![
+    let definitions = vec![
         operation(
             "schedule.list",
             Method::GET,
@@ -81,6 +81,13 @@ pub(super) fn operations() -> Vec<Operation> {
         .answers_with(204, "Removed.", Content::Empty)
         .fails(&[Code::NotFound, Code::ManagedByFile])
         .by(remove),
+    ];
+    definitions.into_iter().chain(acts()).collect()
+}
+
+/// What people do to a schedule, and what came of it.
+fn acts() -> Vec<Operation> {
+    vec![
         operation(
             "schedule.pause",
             Method::POST,

@@ -15,8 +15,8 @@ use crate::call::body::{Json, Maybe, Nothing, Object};
 use crate::call::{Call, page};
 use crate::problem::{Code, Problem, Result};
 use crate::wire::task::{
-    AnswerView, AttemptView, BatchShape, CancelBody, EnqueueBody, RetryBody, Sight, TaskDetail,
-    TaskList, TaskQuery, TaskView, WhyView,
+    AnswerView, AttemptView, BatchShape, CancelBody, EnqueueBody, Existing, RetryBody, Sight,
+    TaskDetail, TaskList, TaskQuery, TaskView, WhyView,
 };
 
 impl Object for EnqueueBody {}
@@ -24,10 +24,10 @@ impl Object for CancelBody {}
 impl Object for RetryBody {}
 
 pub(super) fn operations() -> Vec<Operation> {
-    vec![
+    let taken_in_and_shown = vec![
         operation("task.enqueue", Method::POST, "/api/v1/tasks", Access::Enqueue, "Accept a task")
             .answers::<TaskView<'_>>(201, "Accepted, durably.")
-            .answers::<TaskView<'_>>(
+            .answers::<Existing>(
                 200,
                 "The key, or the client's id, is taken: the task that has it, with \
                  `deduplicated: true`; or the pending holder, replaced as asked. A token of the \
@@ -45,36 +45,100 @@ pub(super) fn operations() -> Vec<Operation> {
         .answers::<BatchShape>(200, "One item per item of the request, in its order.")
         .fails(&[Code::StoreFull])
         .by(batch::enqueue_many),
-        operation("task.list", Method::GET, "/api/v1/tasks", Access::Viewer, "List tasks, the last accepted first")
-            .answers::<TaskList<'_>>(200, "A page; it may be short and still have a next one.")
-            .by(list),
-        operation("task.show", Method::GET, "/api/v1/tasks/{id}", Access::Viewer, "Show a task with every attempt")
-            .answers::<TaskDetail<'_>>(200, "The task.")
-            .fails(&[Code::NotFound])
-            .by(show),
-        operation("task.output", Method::GET, "/api/v1/tasks/{id}/output", Access::Viewer, "Give the output of an attempt, or follow it")
-            .answers_with(200, "The bytes kept, in order of arrival. `Matins-Dropped-Bytes` tells how many are missing after byte `Matins-Gap-At`.", Content::Bytes)
-            .answers_with(200, "With `follow=1`: events `output` with `{\"chunk\", \"encoding\": \"utf-8\"|\"base64\"}`, `lagged` with `{\"missed\"}` chunks, and one `end` with `{\"state\", \"attempt\"}`.", Content::Events)
-            .fails(&[Code::NotFound, Code::RateLimited])
-            .by(output::output),
-        operation("task.why", Method::GET, "/api/v1/tasks/{id}/why", Access::Viewer, "Tell why a task is where it is")
-            .answers::<WhyView<'_>>(200, "The first thing that has to change.")
-            .fails(&[Code::NotFound])
-            .by(why),
-        operation("task.cancel", Method::POST, "/api/v1/tasks/{id}/cancel", Access::Operator, "Cancel a task")
-            .answers::<TaskView<'_>>(200, "It was pending and is cancelled.")
-            .answers::<TaskView<'_>>(202, "It is running; its worker has been told to end it.")
-            .fails(&[Code::NotFound, Code::WrongState])
-            .by(cancel),
-        operation("task.retry", Method::POST, "/api/v1/tasks/{id}/retry", Access::Operator, "Run a waiting task now, or replay a failed one")
-            .answers::<TaskView<'_>>(200, "It is pending. With `deduplicated: true`: it stays failed, its key belongs to the task in the answer.")
-            .fails(&[Code::NotFound, Code::WrongState])
-            .by(retry),
-        operation("task.rerun", Method::POST, "/api/v1/tasks/{id}/rerun", Access::Operator, "Enqueue a copy of a finished task")
-            .answers::<TaskView<'_>>(201, "The copy.")
-            .answers::<TaskView<'_>>(200, "Its key is taken: the task that has it.")
-            .fails(&[Code::NotFound, Code::WrongState, Code::StoreFull])
-            .by(rerun),
+        operation(
+            "task.list",
+            Method::GET,
+            "/api/v1/tasks",
+            Access::Viewer,
+            "List tasks, the last accepted first",
+        )
+        .answers::<TaskList<'_>>(200, "A page; it may be short and still have a next one.")
+        .by(list),
+        operation(
+            "task.show",
+            Method::GET,
+            "/api/v1/tasks/{id}",
+            Access::Viewer,
+            "Show a task with every attempt",
+        )
+        .answers::<TaskDetail<'_>>(200, "The task.")
+        .fails(&[Code::NotFound])
+        .by(show),
+        operation(
+            "task.output",
+            Method::GET,
+            "/api/v1/tasks/{id}/output",
+            Access::Viewer,
+            "Give the output of an attempt, or follow it",
+        )
+        .answers_with(
+            200,
+            "The bytes kept, in order of arrival. `Matins-Dropped-Bytes` tells \
+                 how many are missing after byte `Matins-Gap-At`.",
+            Content::Bytes,
+        )
+        .answers_with(
+            200,
+            "With `follow=1`: events `output` with `{\"chunk\", \"encoding\": \
+                 \"utf-8\"|\"base64\"}`, `lagged` with `{\"missed\"}` chunks, and \
+                 one `end` with `{\"state\", \"attempt\"}`.",
+            Content::Events,
+        )
+        .fails(&[Code::NotFound, Code::RateLimited])
+        .by(output::output),
+        operation(
+            "task.why",
+            Method::GET,
+            "/api/v1/tasks/{id}/why",
+            Access::Viewer,
+            "Tell why a task is where it is",
+        )
+        .answers::<WhyView<'_>>(200, "The first thing that has to change.")
+        .fails(&[Code::NotFound])
+        .by(why),
+    ];
+    taken_in_and_shown.into_iter().chain(acts()).collect()
+}
+
+/// What people do to a task.
+fn acts() -> Vec<Operation> {
+    vec![
+        operation(
+            "task.cancel",
+            Method::POST,
+            "/api/v1/tasks/{id}/cancel",
+            Access::Operator,
+            "Cancel a task",
+        )
+        .answers::<TaskView<'_>>(200, "It was pending and is cancelled.")
+        .answers::<TaskView<'_>>(202, "It is running; its worker has been told to end it.")
+        .fails(&[Code::NotFound, Code::WrongState])
+        .by(cancel),
+        operation(
+            "task.retry",
+            Method::POST,
+            "/api/v1/tasks/{id}/retry",
+            Access::Operator,
+            "Run a waiting task now, or replay a failed one",
+        )
+        .answers::<TaskView<'_>>(
+            200,
+            "It is pending. With `deduplicated: true`: it stays failed, its key \
+                 belongs to the task in the answer.",
+        )
+        .fails(&[Code::NotFound, Code::WrongState])
+        .by(retry),
+        operation(
+            "task.rerun",
+            Method::POST,
+            "/api/v1/tasks/{id}/rerun",
+            Access::Operator,
+            "Enqueue a copy of a finished task",
+        )
+        .answers::<TaskView<'_>>(201, "The copy.")
+        .answers::<Existing>(200, "Its key is taken: the task that has it.")
+        .fails(&[Code::NotFound, Code::WrongState, Code::StoreFull])
+        .by(rerun),
     ]
 }
 

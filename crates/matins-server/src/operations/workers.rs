@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use axum::response::Response;
-use matins_core::task::Claimed;
+use matins_core::task::{Claimed, State};
 use matins_runtime::Client;
 use matins_runtime::client::remote::{RemoteClaim, RemoteOutcome, RemoteSettle};
 use tokio::sync::oneshot;
@@ -161,7 +161,7 @@ async fn settle(api: Api, call: Call<NoQuery, Json<SettleBody>>) -> Result<Respo
     let fenced = Problem::new(Code::Fenced, "the claim no longer stands: its result is refused");
     let refusals: Vec<Result<Option<&'static str>>> = slots
         .into_iter()
-        .map(|slot| slot.map(|()| states.next().flatten().map(|state| state.as_str())))
+        .map(|slot| slot.map(|()| states.next().flatten().map(State::as_str)))
         .collect();
     let items = refusals.iter().enumerate().map(|(index, answer)| {
         let (state, problem): (_, Option<&Problem>) = match answer {

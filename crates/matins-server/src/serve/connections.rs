@@ -61,7 +61,7 @@ impl Connections {
 
 /// One connection. As a request extension it lets long work say that it is going on.
 #[derive(Clone)]
-pub struct Connection(Arc<Shared>);
+pub(crate) struct Connection(Arc<Shared>);
 
 struct Shared {
     connections: Arc<Connections>,
@@ -120,7 +120,7 @@ impl Drop for Shared {
 }
 
 /// While it lives, the connection is busy.
-pub struct Busy(Arc<Shared>);
+pub(crate) struct Busy(Arc<Shared>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -129,7 +129,7 @@ impl Drop for Busy {
 }
 
 /// While it lives, the connection waits for its client in the midst of a request.
-pub struct Waiting(Arc<Shared>);
+pub(crate) struct Waiting(Arc<Shared>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -138,12 +138,12 @@ impl Drop for Waiting {
 }
 
 impl Connection {
-    pub fn busy(&self) -> Busy {
+    pub(crate) fn busy(&self) -> Busy {
         self.0.change(1);
         Busy(self.0.clone())
     }
 
-    pub fn waiting(&self) -> Waiting {
+    pub(crate) fn waiting(&self) -> Waiting {
         self.0.change(-1);
         Waiting(self.0.clone())
     }

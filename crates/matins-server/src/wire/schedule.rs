@@ -8,7 +8,7 @@ use matins_core::duration::{Span, Timeout};
 use matins_core::page::Page;
 use matins_core::schedule::{
     BackfillMode, Balance, Blackout, CatchUp, CatchUpWindow, DueSchedule, ManagedBy, Occurrence,
-    OnResume, Overlap, ScheduleSpec, ScheduleStatus,
+    OnResume, Overlap, Reason, ScheduleSpec, ScheduleStatus,
 };
 use matins_core::task::TaskId;
 use matins_runtime::client::schedules::BackfillPlan;
@@ -225,7 +225,7 @@ impl<'a> From<&'a Occurrence> for OccurrenceView<'a> {
             kind: occurrence.kind.as_str(),
             time: Nominal(occurrence.time),
             outcome: occurrence.outcome.as_str(),
-            reason: occurrence.reason.map(|reason| reason.as_str()),
+            reason: occurrence.reason.map(Reason::as_str),
             task_id: occurrence.task_id,
             fired_at: occurrence.fired_at.map(Time),
         }

@@ -43,8 +43,8 @@ pub fn optional_seconds(_: &mut SchemaGenerator) -> Schema {
 /// A limit on the way in.
 pub fn timeout(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "type": ["number", "string"],
-        "description": "A duration above zero, or `none`.",
+        "type": ["number", "string", "null"],
+        "description": "A duration above zero, or `none`; null: as the type's policy says.",
         "examples": [300, "5m", "none"]
     })
 }

@@ -149,9 +149,7 @@ impl<'a> From<&'a Dismissal> for DismissalView<'a> {
     }
 }
 
-/// A task. Every field is always there. In the answer to an enqueue whose key completed so long
-/// ago that its task has been pruned, everything but `id`, `type`, `execution_key`, `state`,
-/// `result`, `finished_at` and `deduplicated` is null.
+/// A task. Every field is always there.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Task")]
 pub struct TaskView<'a> {
@@ -302,11 +300,41 @@ impl Serialize for Ledgered<'_> {
     }
 }
 
-/// All that an enqueue-only token may see of a task that it did not make.
-#[derive(Debug, Serialize)]
-struct Glimpse {
+/// All that a token of the role `enqueue` may see of a task that it did not make.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TaskGlimpse")]
+pub struct Glimpse {
+    #[schemars(schema_with = "schema::uuid")]
     id: TaskId,
+    #[schemars(schema_with = "schema::state")]
     state: State,
+    deduplicated: bool,
+}
+
+/// What an enqueue is answered when the task was there.
+#[derive(JsonSchema)]
+#[schemars(untagged, rename = "ExistingTask")]
+#[allow(dead_code, reason = "only its schema is used")]
+pub enum Existing {
+    Task(Box<TaskView<'static>>),
+    Pruned(PrunedShape),
+    Glimpse(Glimpse),
+}
+
+/// A completed task whose row has been pruned: every other field of a task is null.
+#[derive(JsonSchema)]
+#[schemars(rename = "PrunedTask", extend("additionalProperties" = { "type": "null" }))]
+#[allow(dead_code, reason = "only its schema is used")]
+pub struct PrunedShape {
+    #[schemars(schema_with = "schema::uuid")]
+    id: TaskId,
+    r#type: String,
+    #[schemars(schema_with = "schema::state")]
+    state: State,
+    execution_key: String,
+    finished_at: Time,
+    #[schemars(schema_with = "schema::json")]
+    result: Json,
     deduplicated: bool,
 }
 
@@ -498,7 +526,7 @@ pub struct BatchItemShape {
     /// What the item alone would have been answered.
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<TaskView<'static>>")]
+    #[schemars(with = "Option<Existing>")]
     task: Option<()>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<crate::problem::ProblemView<'static>>")]
