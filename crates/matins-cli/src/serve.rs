@@ -73,9 +73,11 @@ impl Serve {
         let sources = self.sources(global);
         let config = sources.load()?;
         logs::start(config.log);
+        // Before anybody can know that this process is there to be told something.
+        let signals = Signals::new()?;
         let node = Starting::new(&config, &self).await?;
         let mut running = node.start(&self, config, sources, began).await?;
-        running.until_told().await
+        running.until_told(signals).await
     }
 
     fn sources(&self, global: &Global) -> Sources {
@@ -89,6 +91,32 @@ impl Serve {
 
     fn does(&self, role: Role) -> bool {
         self.role.contains(&role)
+    }
+}
+
+/// What a server is told by signals.
+struct Signals {
+    end: End,
+    hangup: Signal,
+}
+
+/// SIGTERM or SIGINT.
+struct End(Signal, Signal);
+
+impl End {
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
+    }
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
+        let end = End(listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        Ok(Self { end, hangup: listen(SignalKind::hangup())? })
     }
 }
 
@@ -217,34 +245,28 @@ impl Running {
         }
     }
 
-    async fn until_told(&mut self) -> Result<()> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut hangup = listen(SignalKind::hangup())?;
+    async fn until_told(&mut self, mut signals: Signals) -> Result<()> {
         loop {
             tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
-                _ = hangup.recv() => self.reload().await,
+                () = signals.end.recv() => break,
+                _ = signals.hangup.recv() => self.reload().await,
                 ended = door_ended(&mut self.door) => {
                     self.engine.shutdown().await;
                     return Err(Failure::failed(format!("the HTTP API ended: {ended}")));
                 }
             }
         }
-        self.stop(terminate, interrupt).await;
+        self.stop(signals).await;
         Ok(())
     }
 
-    async fn stop(&mut self, mut terminate: Signal, mut interrupt: Signal) {
+    async fn stop(&mut self, mut signals: Signals) {
         tracing::info!("draining; a second signal ends what runs at once");
         let status = NotifyState::Status("draining");
         let _ = sd_notify::notify(&[NotifyState::Stopping, status]);
         let now = tokio::select! {
             () = self.engine.shutdown() => false,
-            _ = terminate.recv() => true,
-            _ = interrupt.recv() => true,
+            () = signals.end.recv() => true,
         };
         if now {
             tracing::warn!("ending at once");

@@ -84,8 +84,7 @@ impl Session {
                 // The file only says in which zone to show times here: one that belongs to
                 // another server must not get in the way.
                 let config = global.config().ok();
-                let token = variable("MATINS_TOKEN")
-                    .or_else(|| config.as_ref().and_then(|config| token_of(config, &url)));
+                let token = variable("MATINS_TOKEN").or_else(|| token_of(config.as_ref(), &url));
                 if let Some(config) = config {
                     out.zone = config.display_timezone;
                 }
@@ -144,7 +143,7 @@ impl Session {
 
 /// The admin token of a server on this machine, which lies beside its store. Never sent anywhere
 /// else.
-fn token_of(config: &Config, url: &str) -> Option<String> {
+fn token_of(config: Option<&Config>, url: &str) -> Option<String> {
     let url = reqwest::Url::parse(url).ok()?;
     let host = url.host_str()?.trim_matches(['[', ']']);
     let loopback = host == "localhost"
@@ -152,7 +151,9 @@ fn token_of(config: &Config, url: &str) -> Option<String> {
     if !loopback {
         return None;
     }
-    std::fs::read_to_string(crate::place::token_path(config)).ok().map(|t| t.trim().to_owned())
+    let usual = || PathBuf::from(".matins/token");
+    let path = config.map_or_else(usual, crate::place::token_path);
+    std::fs::read_to_string(path).ok().map(|token| token.trim().to_owned())
 }
 
 /// Now, for ages.

@@ -50,17 +50,18 @@ fn summary(config: &Config, out: &Output) -> String {
     if !types.is_empty() {
         text.push_str(&format!("types      {}\n", text::line(&types.join(", "))));
     }
-    let mut grid = out.grid(["SCHEDULE", "EXPRESSION", "TIMEZONE", "TYPE", "NEXT FIRES (UTC)"]);
+    let mut grid = out.grid(["SCHEDULE", "EXPRESSION", "TIMEZONE", "TYPE", "NEXT", "FIRES (UTC)"]);
     for spec in &config.schedules {
         let fires = config::next_fires(config, spec, now, FIRES);
         let shown: Vec<String> = fires.iter().map(|fire| format!("{:.0}", fire.time)).collect();
-        let first = fires.first().map(|fire| format!(" ({})", time::age(fire.time, now)));
+        let first = fires.first().map(|fire| time::age(fire.time, now));
         grid.row([
             spec.name.as_str().into(),
             spec.schedule.as_str().into(),
             spec.zone_name().into(),
             spec.kind.as_str().into(),
-            format!("{}{}", shown.join(", "), first.unwrap_or_default()).into(),
+            first.unwrap_or_default().into(),
+            shown.join(", ").into(),
         ]);
     }
     if !grid.is_empty() {

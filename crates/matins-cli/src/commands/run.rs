@@ -76,6 +76,8 @@ impl Run {
             ..Body::new("command", Some(payload))
         };
         let session = Session::open(global).await?;
+        // From here on somebody may be waiting, and may lose patience.
+        let signals = Signals::new()?;
         let answer = session.ask(Request::post(&["tasks"]).body(&body)?).await?;
         let task: Task = answer.decode()?;
         if task.deduplicated && task.state == "completed" {
@@ -95,7 +97,7 @@ impl Run {
         if task.deduplicated {
             output::note(&format!("the key is taken by a {} task: following it", task.word()));
         }
-        Watch::new(&session, task).until_ended().await
+        Watch::new(&session, task).until_ended(signals).await
     }
 
     fn payload(&self) -> Result<Json> {
@@ -135,6 +137,22 @@ fn recorded(session: &Session, answer: &crate::door::Answer, task: &Task) -> Res
     Ok(0)
 }
 
+/// What ends the waiting.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+}
+
 /// Looks after one task until it has ended.
 struct Watch<'a> {
     session: &'a Session,
@@ -162,9 +180,7 @@ impl<'a> Watch<'a> {
         Self { session, id: task.id, others: task.deduplicated, cancelled: false }
     }
 
-    async fn until_ended(mut self) -> Result<u8> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
-        let mut signals = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    async fn until_ended(mut self, mut signals: Signals) -> Result<u8> {
         let mut worker: Option<worker::Worker> = None;
         let code = loop {
             let server = self.server();
@@ -197,11 +213,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Follows one attempt. An exit code: nothing more is to be done here.
-    async fn follow(
-        &mut self,
-        door: &Door,
-        (interrupt, terminate): &mut (Signal, Signal),
-    ) -> Result<Option<u8>> {
+    async fn follow(&mut self, door: &Door, signals: &mut Signals) -> Result<Option<u8>> {
         let quiet = self.session.out.json;
         let sink = |bytes: &[u8]| if quiet { Ok(()) } else { output::bytes(bytes) };
         let id = self.id.clone();
@@ -211,8 +223,8 @@ impl<'a> Watch<'a> {
         loop {
             let event = tokio::select! {
                 followed = &mut followed => Event::Followed(followed),
-                _ = interrupt.recv() => Event::Interrupt,
-                _ = terminate.recv() => Event::Terminate,
+                _ = signals.interrupt.recv() => Event::Interrupt,
+                _ = signals.terminate.recv() => Event::Terminate,
                 () = &mut waiting, if !said => Event::Waited,
             };
             match event {

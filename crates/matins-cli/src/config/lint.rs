@@ -194,9 +194,10 @@ fn server(config: &Config, found: &mut Vec<Finding>) {
                  `matins token create` give a token";
             found.push(Finding::warning("listen", message));
         }
-        let message =
-            format!("{} is reached without encryption: put a TLS proxy in front", config.listen);
-        found.push(Finding::warning("listen", message));
+        if config.tls.is_none() {
+            let message = "is reached without encryption: give tls, or put a TLS proxy in front";
+            found.push(Finding::warning("listen", message));
+        }
     }
     let known = config.rules.pool_sizes();
     if known.len() > 1 && !config.rules.pools.contains_key(DEFAULT_POOL) {

@@ -1,0 +1,8 @@
+//! The real binary, in folders of its own.
+
+mod commands;
+mod configuration;
+mod doors;
+mod run;
+mod sandbox;
+mod serve;
