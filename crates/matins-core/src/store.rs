@@ -284,7 +284,10 @@ pub struct Frozen {
 pub enum SettingChange {
     Freeze(Frozen),
     Thaw,
-    Pool { name: Name, setting: PoolSetting },
+    Pool {
+        name: Name,
+        setting: PoolSetting,
+    },
     /// Replaces the limits of these types; types not named keep theirs.
     Limits(Vec<TypeLimit>),
 }
@@ -407,7 +410,8 @@ pub trait Queue: Send + Sync {
     ///
     /// An id that is stored already answers `Existing`; else a key is decided by
     /// [`idempotency::decide`](crate::idempotency::decide). `Replaced` gives the holder the new
-    /// payload, `concurrency_key`, `run_at` and `expires_at`; everything else of it stays.
+    /// payload, `concurrency_key`, `run_at` and `expires_at` and lets it take its place in line by
+    /// those; everything else of it stays.
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>>;
 
     /// Hands out due tasks in order: promotes what has become due, passes over what is paused,
@@ -465,7 +469,8 @@ pub trait Queue: Send + Sync {
     /// interruptions at 0, `replays` + 1, error, dismissal and an `expires_at` that has passed
     /// dropped, attempts kept and numbered on; audited as `dead_letter.replay`. Either gets
     /// `payload` instead of its own if that is given.
-    async fn retry(&self, ids: &[TaskId], payload: Option<Json>, act: &Act) -> Result<Vec<Retried>>;
+    async fn retry(&self, ids: &[TaskId], payload: Option<Json>, act: &Act)
+    -> Result<Vec<Retried>>;
 
     /// Puts dead letters aside. Audited as `dead_letter.dismiss`.
     async fn dismiss(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Dismissed>>;
@@ -490,7 +495,11 @@ pub trait Timetables: Send + Sync {
     /// Active schedules with `next_due <= now`, earliest first (equals by name), and when the
     /// next one after those is due. A freeze changes nothing here: what it means for an
     /// occurrence is decided by whoever fires.
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<(Vec<DueSchedule>, Option<Timestamp>)>;
+    async fn due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<(Vec<DueSchedule>, Option<Timestamp>)>;
 
     /// Applies plans, each by itself: occurrences, tasks and cursor together, or `false` when
     /// the schedule has changed since it was read (another `uid`, another `rev`, or it is gone),

@@ -9,7 +9,7 @@ use crate::task::{Name, State, Task};
 pub struct Surroundings {
     pub frozen: Option<String>,
     pub pool_paused: bool,
-    /// Tasks of the same pool that come before it.
+    /// Tasks of the same pool that come before it; none unless it is in line.
     pub ahead: u64,
     /// Workers whose lease stands and that run its type.
     pub workers_for_type: u32,

@@ -126,6 +126,7 @@ impl Model {
         row.task.concurrency_key.clone_from(&new.concurrency_key);
         row.task.run_at = new.run_at;
         row.task.expires_at = new.expires_at;
+        row.turn = None;
         Enqueued::Replaced(Box::new(row.task.clone()))
     }
 

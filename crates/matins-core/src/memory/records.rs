@@ -79,7 +79,7 @@ impl Model {
 
     fn surroundings(&self, task: &Task, now: Timestamp) -> Surroundings {
         let ready = self.ready(now);
-        let place = self.rows.get(&task.id).map(Row::place);
+        let place = self.rows.get(&task.id).filter(|row| row.in_line(now)).map(Row::place);
         let ahead = |row: &&&Row| {
             row.task.pool == task.pool && place.is_some_and(|place| row.place() < place)
         };

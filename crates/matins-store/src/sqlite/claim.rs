@@ -34,6 +34,7 @@ impl Tx<'_> {
         if request.max == 0 || self.mem.settings.frozen.is_some() || !self.may_claim(request)? {
             return Ok(ClaimBatch::default());
         }
+        self.follow_clock(us(request.now))?;
         match &request.ids {
             Some(ids) => self.claim_named(request, ids),
             None => Handout::new(self, request)?.run(),
@@ -130,7 +131,6 @@ impl Tx<'_> {
         &mut self,
         request: &ClaimRequest,
         worker: i64,
-        ord: i64,
         stored: Stored,
     ) -> Res<Claimed> {
         let Stored { seq, lane, mut task } = stored;
@@ -152,9 +152,6 @@ impl Tx<'_> {
         ])?;
         if let Some(at) = task.expires_at {
             self.run(Sql::ExpiringDelete, params![us(at), seq])?;
-        }
-        if let Some(key) = &task.concurrency_key {
-            self.slot_claimed(key, lane, ord, seq)?;
         }
         self.mem.lanes.add(lane, Place::Running, 1)?;
         task.state = State::Running;
@@ -186,16 +183,23 @@ impl Tx<'_> {
                 }
                 let Stored { seq, lane, .. } = stored;
                 let task = Facts::of(&stored);
-                let take_out = |tx: &mut Self| match &task.concurrency_key {
+                let key = task.concurrency_key.as_deref();
+                let take_out = |tx: &mut Self| match key {
                     Some(key) => tx.leave_line(key, &task),
                     None => tx.unmake_ready(lane, ord, seq),
                 };
+                if !self.has_room(&task)? {
+                    continue;
+                }
                 if self.ends_unrun(&task, now, take_out)? {
                     continue 'anew;
                 }
-                self.unmake_ready(lane, ord, seq)?;
+                match key {
+                    Some(key) => self.slot_taken(key, &task)?,
+                    None => self.unmake_ready(lane, ord, seq)?,
+                }
                 limits.take(self, lane, now)?;
-                batch.claimed.push(self.start(request, worker, ord, stored)?);
+                batch.claimed.push(self.start(request, worker, stored)?);
             }
             break;
         }
@@ -203,8 +207,8 @@ impl Tx<'_> {
         Ok(batch)
     }
 
-    /// Those of the named tasks that are in line and not parked, in order; and when the next of
-    /// the others is due.
+    /// Those of the named tasks that are in line, in order, and when the next of the others is
+    /// due.
     fn named_line(
         &mut self,
         request: &ClaimRequest,
@@ -228,10 +232,10 @@ impl Tx<'_> {
             }
             self.promote_one(&task, us(request.now))?;
             let ord = match &task.concurrency_key {
-                Some(key) => self.slot_order(key, task.lane, task.seq)?,
-                None => Some(task.order()),
+                Some(key) => self.place_in_line(key, &task)?,
+                None => task.order(),
             };
-            line.extend(ord.map(|ord| (ord, stored)));
+            line.push((ord, stored));
         }
         line.sort_by_key(|(ord, stored)| (*ord, stored.seq));
         line.dedup_by_key(|(_, stored)| stored.seq);

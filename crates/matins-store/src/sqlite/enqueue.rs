@@ -28,7 +28,7 @@ impl Tx<'_> {
             }
         }
         if let Some(key) = &new.execution_key
-            && let Some(answer) = self.take_key(new, key)?
+            && let Some(answer) = self.take_key(new, key, now)?
         {
             return Ok(answer);
         }
@@ -85,7 +85,7 @@ impl Tx<'_> {
     }
 
     /// `None`: the key is the newcomer's.
-    fn take_key(&mut self, new: &NewTask, key: &str) -> Res<Option<Enqueued>> {
+    fn take_key(&mut self, new: &NewTask, key: &str, now: i64) -> Res<Option<Enqueued>> {
         let kind = self.name_id(&new.kind)?;
         if self.run(Sql::KeyTake, params![kind, key, new.id.0])? == 1 {
             return Ok(None);
@@ -95,14 +95,14 @@ impl Tx<'_> {
         Ok(Some(match decide(KeyState::from(holder.state()), new.on_duplicate) {
             KeyDecision::ReturnHolder => Enqueued::Existing(Box::new(holder.task())),
             KeyDecision::Reject => Enqueued::Rejected(Box::new(holder.task())),
-            KeyDecision::ReplaceHolder => self.replace(new)?,
+            KeyDecision::ReplaceHolder => self.replace(new, now)?,
             // The ledger has it, so it is not free.
             KeyDecision::Take => return Err(Failure::broken(format!("key {key:?} is torn"))),
         }))
     }
 
     /// Puts payload and times of a newer request in the place of a pending holder's.
-    fn replace(&mut self, new: &NewTask) -> Res<Enqueued> {
+    fn replace(&mut self, new: &NewTask, now: i64) -> Res<Enqueued> {
         let key = new.execution_key.as_deref().unwrap_or_default();
         let Some(Holder::Row(holder)) = self.key_holder(&new.kind, key)? else {
             return Err(Failure::broken(format!("key {key:?} is lost")));
@@ -116,7 +116,7 @@ impl Tx<'_> {
             params![holder.seq, payload, concurrency_key, times.0, times.1],
         )?;
         let task = self.facts(holder.seq)?;
-        self.enter(&task, us(new.run_at))?;
+        self.enter(&task, now)?;
         let replaced = self.stored_by_seq(holder.seq)?;
         Ok(Enqueued::Replaced(Box::new(replaced.task)))
     }

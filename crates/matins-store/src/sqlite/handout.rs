@@ -201,8 +201,11 @@ impl<'t, 'a, 'r> Handout<'t, 'a, 'r> {
             }
         }
         self.raise(index)?;
+        if let Some(key) = &stored.task.concurrency_key {
+            self.tx.slot_claimed(key, lane, ord, seq)?;
+        }
         self.limits.take(self.tx, lane, self.now)?;
-        let claimed = self.tx.start(self.request, self.worker, ord, stored)?;
+        let claimed = self.tx.start(self.request, self.worker, stored)?;
         self.batch.claimed.push(claimed);
         Ok(())
     }

@@ -119,9 +119,9 @@ const CHECKS: &[(&str, &str)] = &[
     (
         "a schedule's balance does not agree with its occurrences",
         "SELECT name || ': ' || expected || ' expected, ' || decided || ' decided, '
-                || recorded || ' recorded, ' || pruned || ' pruned'
+                || recorded || ' recorded, ' || unrecorded || ' not'
          FROM (
-             SELECT s.name, s.pruned,
+             SELECT s.name, s.unrecorded,
                  json_extract(s.state, '$.balance.expected') AS expected,
                  json_extract(s.state, '$.balance.fired')
                      + json_extract(s.state, '$.balance.coalesced')
@@ -130,7 +130,7 @@ const CHECKS: &[(&str, &str)] = &[
                  (SELECT coalesce(sum(o.count), 0) FROM occurrence AS o
                   WHERE o.schedule_uid = s.uid AND o.kind = 'scheduled') AS recorded
              FROM schedule AS s
-         ) WHERE expected <> decided OR decided <> recorded + pruned",
+         ) WHERE expected <> decided OR decided <> recorded + unrecorded",
     ),
 ];
 

@@ -4,6 +4,8 @@
 //! Every way into and out of those places is here, with the counters and the rows that hang on
 //! them. Nothing here ends a task; that is `end.rs`.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use rusqlite::params;
 use uuid::Uuid;
 
@@ -15,6 +17,14 @@ use super::tx::Tx;
 
 /// Stands for the schedule of a task that is held without one: nothing will release it.
 const NO_SCHEDULE: Uuid = Uuid::nil();
+
+/// Calls that were on their way at the same time may differ by this much.
+const CLOCK_TOLERANCE_US: i64 = 1_000_000;
+
+/// Whether `now` lies so far behind what the line was made by that it must be made anew.
+pub(super) fn is_set_back(clock: &AtomicI64, now: i64) -> bool {
+    clock.load(Ordering::Relaxed).saturating_sub(now) > CLOCK_TOLERANCE_US
+}
 
 impl Tx<'_> {
     /// A task becomes pending: accepted, back from a run, or replayed.
@@ -35,6 +45,7 @@ impl Tx<'_> {
 
     /// `waited`: it was pending before, and is due now.
     fn wait(&mut self, task: &Facts, now: i64, waited: bool) -> Res<()> {
+        self.mem.advance(now);
         if task.held {
             if task.schedule_uid.is_none() {
                 self.run(Sql::LiveInsert, params![NO_SCHEDULE, true, task.seq])?;
@@ -80,12 +91,27 @@ impl Tx<'_> {
         }
     }
 
+    /// After the clock was set back: what stands in line but is not due, waits once more.
+    pub(super) fn follow_clock(&mut self, now: i64) -> Res<()> {
+        if !is_set_back(&self.mem.clock, now) {
+            return Ok(());
+        }
+        self.mem.clock.store(now, Ordering::Relaxed);
+        for seq in self.all(Sql::Early, params![now], |row| row.get(0))? {
+            let task = self.facts(seq)?;
+            self.stop_waiting(&task)?;
+            self.wait(&task, now, false)?;
+        }
+        Ok(())
+    }
+
     /// Puts in line what has become due, at most `limit`. Answers how many there were.
     pub(super) fn promote(&mut self, now: i64, limit: usize) -> Res<usize> {
         let due = self.all(Sql::ScheduledDue, params![now, limit as i64], |row| {
             let position: (i64, i64) = (row.get(0)?, row.get(1)?);
             Ok((position, row.get(2)?, row.get(3)?, row.get(4)?))
         })?;
+        self.mem.advance(now);
         let Some(((run_at, seq), ..)) = due.last().copied() else { return Ok(0) };
         self.run(Sql::ScheduledDeleteTo, params![run_at, seq])?;
         for ((_, seq), lane, ord, keyed) in due.iter().copied() {

@@ -207,8 +207,12 @@ impl SqliteStore {
     /// Figures are exact when everything due is in line. Normally claims see to that; where
     /// nobody claims, whoever looks does. A store that cannot be written to is looked at as it is.
     async fn catch_up(&self, now: Timestamp) -> Result<()> {
-        if self.readers.call(move |reader| reader.is_behind(us(now))).await? {
-            let moved = self.writer.call(ONE, move |tx| tx.promote(us(now), CATCH_UP));
+        let is_behind = self.readers.call(move |reader| reader.is_behind(us(now))).await?;
+        if is_behind || self.writer.is_set_back(us(now)) {
+            let moved = self.writer.call(ONE, move |tx| {
+                tx.follow_clock(us(now))?;
+                tx.promote(us(now), CATCH_UP)
+            });
             // A look must not wait for somebody's lock as long as a write does.
             let _ = tokio::time::timeout(std::time::Duration::from_millis(250), moved).await;
         }

@@ -17,9 +17,9 @@ use super::tx::Tx;
 /// Rows that one transaction deletes.
 pub(super) const STEP: usize = 500;
 
-/// How long an idle concurrency_key is remembered: its turns matter only to tasks that were due
-/// before the last one.
-const TURNS_KEPT: Duration = Duration::from_secs(86_400);
+/// How long traces are remembered: turns of an idle concurrency_key, which matter only to tasks
+/// that were due before the last one, and entries of retired workers.
+const TRACES_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// A kind of thing that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +28,12 @@ pub(super) enum Kind {
     Ledger,
     Occurrences,
     Audit,
-    Turns,
+    Traces,
 }
 
 impl Kind {
     pub(super) const ALL: [Self; 5] =
-        [Self::Tasks, Self::Ledger, Self::Occurrences, Self::Audit, Self::Turns];
+        [Self::Tasks, Self::Ledger, Self::Occurrences, Self::Audit, Self::Traces];
 
     pub(super) fn counter(self, pruned: &mut Pruned) -> Option<&mut u64> {
         match self {
@@ -41,7 +41,7 @@ impl Kind {
             Self::Ledger => Some(&mut pruned.ledger),
             Self::Occurrences => Some(&mut pruned.occurrences),
             Self::Audit => Some(&mut pruned.audit),
-            Self::Turns => None,
+            Self::Traces => None,
         }
     }
 }
@@ -55,7 +55,7 @@ pub(super) struct Cutoffs {
     ledger: Option<i64>,
     occurrences: Option<i64>,
     audit: Option<i64>,
-    turns: Option<i64>,
+    traces: Option<i64>,
 }
 
 impl Cutoffs {
@@ -70,7 +70,7 @@ impl Cutoffs {
             ledger: retention.ledger.and_then(before),
             occurrences: before(retention.occurrences),
             audit: before(retention.audit),
-            turns: before(TURNS_KEPT),
+            traces: before(TRACES_KEPT),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Tx<'_> {
             Kind::Ledger => cutoffs.ledger,
             Kind::Occurrences => cutoffs.occurrences,
             Kind::Audit => cutoffs.audit,
-            Kind::Turns => cutoffs.turns,
+            Kind::Traces => cutoffs.traces,
         };
         let Some(cutoff) = cutoff else { return Ok(0) };
         let most = limit as i64;
@@ -99,7 +99,10 @@ impl Tx<'_> {
             Kind::Ledger => self.run(Sql::KeyPrune, params![cutoff, most]),
             Kind::Occurrences => self.prune_occurrences(cutoff, most),
             Kind::Audit => self.run(Sql::AuditPrune, params![cutoff, most]),
-            Kind::Turns => self.run(Sql::TurnPrune, params![cutoff, most]),
+            Kind::Traces => {
+                self.run(Sql::WorkerSweep, params![cutoff])?;
+                self.run(Sql::TurnPrune, params![cutoff, most])
+            }
         }
     }
 
@@ -110,7 +113,7 @@ impl Tx<'_> {
             Kind::Ledger => (Sql::KeyOld, cutoffs.ledger),
             Kind::Occurrences => (Sql::OccurrenceOld, cutoffs.occurrences),
             Kind::Audit => (Sql::AuditOld, cutoffs.audit),
-            Kind::Turns => return Ok(false),
+            Kind::Traces => return Ok(false),
         };
         let Some(cutoff) = cutoff else { return Ok(false) };
         Ok(self.one(sql, params![cutoff, 1], |_| Ok(()))?.is_some())

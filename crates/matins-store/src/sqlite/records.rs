@@ -1,6 +1,7 @@
 //! What people and the runtime keep: audit log, operations, tokens, notes.
 
-use matins_core::operation::{Operation, OperationState};
+use matins_core::Json;
+use matins_core::operation::{Operation, OperationKind, OperationState};
 use matins_core::page::{Page, PageRequest};
 use matins_core::store::{AuditEntry, Token};
 use rusqlite::params;
@@ -12,6 +13,15 @@ use super::reader::Reader;
 use super::sql::Sql;
 use super::time::{ts, us};
 use super::tx::Tx;
+
+/// The payload has a column of its own: inside a tagged kind its text would not survive.
+fn read_operation(value: String, stored: Option<String>) -> Res<Operation> {
+    let mut operation: Operation = serde_json::from_str(&value)?;
+    if let OperationKind::Replay { payload, .. } = &mut operation.kind {
+        *payload = stored.map(Json::trusted);
+    }
+    Ok(operation)
+}
 
 impl Reader {
     pub(super) fn audit(&self, page: &PageRequest) -> Res<Page<AuditEntry>> {
@@ -35,13 +45,13 @@ impl Reader {
     }
 
     pub(super) fn operation(&self, id: Uuid) -> Res<Option<Operation>> {
-        let text: Option<String> = self.one(Sql::OperationGet, params![id], |row| row.get(0))?;
-        Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
+        let row = self.one(Sql::OperationGet, params![id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        row.map(|(value, payload)| read_operation(value, payload)).transpose()
     }
 
     pub(super) fn running_operations(&self) -> Res<Vec<Operation>> {
-        let texts: Vec<String> = self.all(Sql::OperationList, params![], |row| row.get(0))?;
-        texts.iter().map(|text| Ok(serde_json::from_str(text)?)).collect()
+        let rows = self.all(Sql::OperationList, params![], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.into_iter().map(|(value, payload)| read_operation(value, payload)).collect()
     }
 
     pub(super) fn tokens(&self) -> Res<Vec<Token>> {
@@ -57,8 +67,14 @@ impl Reader {
 impl Tx<'_> {
     pub(super) fn put_operation(&mut self, operation: &Operation) -> Res<()> {
         let running = operation.state == OperationState::Running;
-        let text = serde_json::to_string(operation)?;
-        let row = params![operation.id, running, us(operation.created_at), text];
+        let mut rest = operation.clone();
+        let payload = match &mut rest.kind {
+            OperationKind::Replay { payload, .. } => payload.take(),
+            OperationKind::Backfill { .. } => None,
+        };
+        let text = serde_json::to_string(&rest)?;
+        let payload = payload.as_ref().map(Json::as_str);
+        let row = params![operation.id, running, us(operation.created_at), text, payload];
         self.run(Sql::OperationPut, row)?;
         Ok(())
     }

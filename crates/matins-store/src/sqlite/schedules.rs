@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use matins_core::page::{Page, PageRequest};
 use matins_core::schedule::{
-    DueSchedule, FirePlan, Live, Occurrence, OccurrenceKind, ScheduleState, ScheduleStatus,
+    Balance, DueSchedule, FirePlan, Live, Occurrence, OccurrenceKind, ScheduleState, ScheduleStatus,
 };
 use matins_core::store::{Act, Enqueued, Expect};
 use matins_core::task::{Name, State, TaskId};
@@ -21,6 +21,11 @@ use super::sql::Sql;
 use super::time::{opt_ts, opt_us, ts, us};
 use super::tx::Tx;
 
+fn decided(state: &ScheduleState) -> i64 {
+    let Balance { fired, coalesced, skipped, missed, .. } = state.balance;
+    (fired + coalesced + skipped + missed).cast_signed()
+}
+
 /// Only an active schedule is ever due.
 fn armed(state: &ScheduleState) -> Option<i64> {
     opt_us(state.next_due.filter(|_| state.status == ScheduleStatus::Active))
@@ -31,13 +36,14 @@ impl Tx<'_> {
         let name = &*state.spec.name;
         let text = serde_json::to_string(state)?;
         let (rev, due) = (state.rev.cast_signed(), armed(state));
+        let decided = decided(state);
         let written = match expect {
             Expect::Absent => {
-                self.run(Sql::ScheduleInsert, params![name, state.uid, rev, due, text])?
+                self.run(Sql::ScheduleInsert, params![name, state.uid, rev, due, text, decided])?
             }
             Expect::Rev(expected) => {
                 let expected = expected.cast_signed();
-                let row = params![name, state.uid, rev, due, text, expected];
+                let row = params![name, state.uid, rev, due, text, decided, expected];
                 self.run(Sql::ScheduleUpdate, row)?
             }
         };
@@ -94,7 +100,11 @@ impl Tx<'_> {
             let task_id = start.map_or(occurrence.task_id, |(_, id)| Some(*id));
             self.write_occurrence(occurrence, task_id)?;
         }
-        self.put_schedule(Expect::Rev(plan.expected_rev), state)
+        let text = serde_json::to_string(state)?;
+        let row =
+            params![state.spec.name, state.rev.cast_signed(), armed(state), text, decided(state)];
+        self.run(Sql::ScheduleAdvance, row)?;
+        Ok(true)
     }
 
     fn is_decided(&mut self, new: &Occurrence) -> Res<bool> {

@@ -196,6 +196,34 @@ impl Tx<'_> {
         self.active_order(key, lane, seq)
     }
 
+    /// The place in line of a task with a concurrency_key, parked or not.
+    pub(super) fn place_in_line(&mut self, key: &str, task: &Facts) -> Res<i64> {
+        let key = self.key(key, task.lane)?;
+        if let Some(ord) = self.active_order(key, task.lane, task.seq)? {
+            return Ok(ord);
+        }
+        let turned = params![key.kind, key.key, task.lane, task.seq, task.priority];
+        let freed: Option<i64> = self.one(Sql::SlotTurned, turned, |row| row.get(0))?;
+        Ok(freed.map_or(task.order(), |freed| order_key(ts(freed), task.priority)))
+    }
+
+    /// Whether another task of this one's concurrency_key may run, if it has one.
+    pub(super) fn has_room(&mut self, task: &Facts) -> Res<bool> {
+        let Some(key) = &task.concurrency_key else { return Ok(true) };
+        let key = self.key(key, task.lane)?;
+        Ok(key.room(&self.turn(key)?) > 0)
+    }
+
+    /// A task with a concurrency_key was asked for by name: it runs, wherever it stands in line.
+    pub(super) fn slot_taken(&mut self, key: &str, task: &Facts) -> Res<()> {
+        self.leave_line(key, task)?;
+        let key = self.key(key, task.lane)?;
+        let mut turn = self.turn(key)?;
+        turn.running += 1;
+        self.save_turn(key, &turn)?;
+        self.trim(key, &turn)
+    }
+
     /// The limit of a type has changed: its keys get as many places as they may have now.
     pub(super) fn refit_keys(&mut self, kind: i64, per_key: u32) -> Res<()> {
         let keys: Vec<String> = self.all(Sql::SlotKeys, params![kind], |row| row.get(0))?;

@@ -162,32 +162,32 @@ impl Reader {
     fn line(&mut self, task: &Task, now: i64) -> Res<Line> {
         let Some(stored) = self.stored_by_id(task.id)? else { return Ok(Line::default()) };
         let task = &stored.task;
+        let worker = self.one(Sql::RunningOfTask, params![stored.seq], |row| row.get(0))?;
+        let mut line = Line { worker, ..Line::default() };
         let in_line = task.state == State::Pending && !task.held && us(task.run_at) <= now;
+        if !in_line {
+            return Ok(line);
+        }
         let surplus = self.surplus()?;
         let mut ord = order_key(task.run_at, task.priority);
-        let mut parked = false;
-        if let (Some(key), Some(kind), true) =
-            (&task.concurrency_key, self.known_name(&task.kind)?, in_line)
-        {
+        if let (Some(key), Some(kind)) = (&task.concurrency_key, self.known_name(&task.kind)?) {
             let own = params![kind, &**key, stored.lane, stored.seq];
             let place: Option<i64> = self.one(Sql::SlotActive, own, |row| row.get(0))?;
             let turned = params![kind, &**key, stored.lane, stored.seq, task.priority];
             let turn: Option<i64> = self.one(Sql::SlotTurned, turned, |row| row.get(0))?;
-            parked = place.is_none() || surplus.contains_key(&stored.seq);
+            line.parked = place.is_none() || surplus.contains_key(&stored.seq);
             ord = place.or(turn.map(|freed| order_key(ts(freed), task.priority))).unwrap_or(ord);
         }
-        let mut ahead = 0;
         let id = |row: &Row<'_>| row.get::<_, i64>(0);
         for lane in self.all(Sql::LanesOfPool, params![&*task.pool], id)? {
             let params = params![lane, ord, stored.seq, AHEAD_MAX];
-            ahead += self.one(Sql::LaneAhead, params, id)?.unwrap_or(0).cast_unsigned();
-            let before = (ord, stored.seq);
-            let extra =
-                surplus.iter().filter(|(seq, (own, ord))| *own == lane && (*ord, **seq) < before);
-            ahead = ahead.saturating_sub(extra.count() as u64);
+            let before = self.one(Sql::LaneAhead, params, id)?.unwrap_or(0).cast_unsigned();
+            let extra = surplus
+                .iter()
+                .filter(|(seq, (own, place))| *own == lane && (*place, **seq) < (ord, stored.seq));
+            line.ahead += before.saturating_sub(extra.count() as u64);
         }
-        let worker = self.one(Sql::RunningOfTask, params![stored.seq], |row| row.get(0))?;
-        Ok(Line { ahead, parked, worker })
+        Ok(line)
     }
 }
 

@@ -5,6 +5,8 @@
 //! process, or the caller's own connection, may have written in between.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use matins_core::store::Settings;
 use matins_core::task::Name;
@@ -24,6 +26,8 @@ pub(super) struct Memory {
     /// before.
     seen: Option<i64>,
     foreign: bool,
+    /// The latest `now` that anything was put in line by. Shared with whoever looks at the line.
+    pub(super) clock: Arc<AtomicI64>,
     pub(super) catalog: Catalog,
     name_ids: HashMap<Name, i64>,
     pub(super) lanes: Lanes,
@@ -40,6 +44,11 @@ impl Memory {
         self.version = None;
         self.catalog.clear();
         self.name_ids.clear();
+    }
+
+    /// What was in line at this time may be believed to be.
+    pub(super) fn advance(&self, now: i64) {
+        self.clock.fetch_max(now, Ordering::Relaxed);
     }
 
     pub(super) fn observe(&mut self, version: i64) {

@@ -32,7 +32,6 @@ impl Entry {
 impl Tx<'_> {
     pub(super) fn register(&mut self, worker: &Worker) -> Res<()> {
         self.write_worker(Sql::WorkerPut, worker)?;
-        self.run(Sql::WorkerSweep, params![])?;
         Ok(())
     }
 
@@ -62,7 +61,6 @@ impl Tx<'_> {
     pub(super) fn retire(&mut self, worker: &WorkerId) -> Res<()> {
         if let Some(name) = self.known_name(&worker.0)? {
             self.run(Sql::WorkerRetire, params![name])?;
-            self.run(Sql::WorkerSweep, params![])?;
         }
         Ok(())
     }

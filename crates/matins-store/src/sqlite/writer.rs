@@ -11,7 +11,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::error::{Failure, Res};
+use super::place::is_set_back;
 use super::tx::{Memory, Tx};
 
 /// Most rows and bytes that one transaction gathers.
@@ -138,6 +139,7 @@ pub(super) struct Writer {
     watching: AtomicBool,
     changes: watch::Receiver<u64>,
     patience: Duration,
+    clock: Arc<AtomicI64>,
 }
 
 impl Writer {
@@ -146,9 +148,11 @@ impl Writer {
         let (queue, jobs) = std::sync::mpsc::channel();
         let (changed, changes) = watch::channel(0);
         conn.busy_timeout(LOCK_SLEEP.min(patience))?;
+        let memory = Memory::default();
+        let clock = memory.clock.clone();
         let thread = Thread {
             conn,
-            memory: Memory::default(),
+            memory,
             jobs,
             changed,
             watching: false,
@@ -160,7 +164,8 @@ impl Writer {
             .spawn(move || thread.work())
             .map_err(|error| StoreError::Unavailable(format!("no thread: {error}")))?;
         let places = Arc::new(Semaphore::new(QUEUE));
-        Ok(Self { queue, places, watching: AtomicBool::new(false), changes, patience })
+        let watching = AtomicBool::new(false);
+        Ok(Self { queue, places, watching, changes, patience, clock })
     }
 
     pub(super) async fn call<T: Send + 'static>(
@@ -211,6 +216,11 @@ impl Writer {
         if changes.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Whether the line was made by a clock that has been set back since.
+    pub(super) fn is_set_back(&self, now: i64) -> bool {
+        is_set_back(&self.clock, now)
     }
 
     pub(super) async fn close(&self) -> Result<()> {

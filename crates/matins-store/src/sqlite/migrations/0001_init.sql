@@ -213,8 +213,9 @@ CREATE TABLE schedule (
     uid         BLOB NOT NULL,
     rev         INTEGER NOT NULL,
     next_due    INTEGER,                      -- NULL unless it is active
-    pruned      INTEGER NOT NULL DEFAULT 0,   -- occurrences whose records are gone
-    state       TEXT NOT NULL                 -- JSON
+    state       TEXT NOT NULL,                -- JSON
+    decided     INTEGER NOT NULL,             -- occurrences that its balance counts
+    unrecorded  INTEGER NOT NULL              -- of these, without a record: pruned, or imported
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX schedule_due ON schedule (next_due, name) WHERE next_due IS NOT NULL;
 CREATE INDEX schedule_uid ON schedule (uid);
@@ -279,7 +280,8 @@ CREATE TABLE operation (
     id          BLOB PRIMARY KEY,
     running     INTEGER NOT NULL,
     created_at  INTEGER NOT NULL,
-    value       TEXT NOT NULL                 -- JSON
+    value       TEXT NOT NULL,                -- JSON, without the payload
+    payload     TEXT                          -- byte for byte
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX operation_running ON operation (created_at) WHERE running = 1;
 

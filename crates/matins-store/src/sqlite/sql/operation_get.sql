@@ -1,3 +1,3 @@
 -- Purpose: an operation.
 -- Index: primary key.
-SELECT value FROM operation WHERE id = ?1
+SELECT value, payload FROM operation WHERE id = ?1

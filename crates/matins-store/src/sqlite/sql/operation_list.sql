@@ -1,3 +1,3 @@
 -- Purpose: running operations, oldest first.
 -- Index: operation_running.
-SELECT value FROM operation WHERE running = 1 ORDER BY created_at
+SELECT value, payload FROM operation WHERE running = 1 ORDER BY created_at

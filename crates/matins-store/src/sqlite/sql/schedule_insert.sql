@@ -1,4 +1,5 @@
--- Purpose: a new schedule.
+-- Purpose: a new schedule; what its balance counts so far has no records here.
 -- Index: primary key.
-INSERT INTO schedule (name, uid, rev, next_due, state) VALUES (?1, ?2, ?3, ?4, ?5)
+INSERT INTO schedule (name, uid, rev, next_due, state, decided, unrecorded)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
 ON CONFLICT (name) DO NOTHING

@@ -1,3 +1,3 @@
 -- Purpose: occurrences whose records are gone.
 -- Index: schedule_uid.
-UPDATE schedule SET pruned = pruned + ?2 WHERE uid = ?1
+UPDATE schedule SET unrecorded = unrecorded + ?2 WHERE uid = ?1
