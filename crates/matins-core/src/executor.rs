@@ -68,11 +68,7 @@ impl From<Outcome> for Finished {
 /// Does the work of a type. Implementations hold no state that a restart would lose.
 #[async_trait]
 pub trait Executor: Send + Sync {
+    /// Runs to an end of its own, or ends the work by its own ladder (ask, wait `grace`, force)
+    /// when `supervision` says so, and comes back when nothing of the work is left.
     async fn run(&self, run: Run) -> Finished;
-
-    /// Whether dropping the future ends the work at once. If not, the engine waits for the
-    /// executor's own ladder (grace + sweep) before it gives the slot back.
-    fn ends_when_dropped(&self) -> bool {
-        true
-    }
 }

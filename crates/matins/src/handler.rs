@@ -122,10 +122,6 @@ impl Executor for HandlerExecutor {
         }
         self.stuck(work, &run, reason, keyed, &context).await
     }
-
-    fn ends_when_dropped(&self) -> bool {
-        false
-    }
 }
 
 impl HandlerExecutor {

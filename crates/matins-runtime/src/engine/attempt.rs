@@ -1,7 +1,7 @@
 //! One run of a task, from the claim to the completer.
 //!
 //! Whoever wants a run to end says so through its [`Control`], once and for one reason. The
-//! executor obeys; a future that does not is dropped after the grace, if dropping ends it.
+//! executor obeys by its own ladder.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -169,35 +169,22 @@ fn releases(core: &Core, task: &Task) -> bool {
         || core.settings.borrow().limits.contains_key(&task.kind)
 }
 
-/// Runs the executor beside its deadline; ends it by the ladder when it has to end.
+/// Runs the executor beside its deadline, and waits for it whatever happens.
 async fn supervise(
     executor: &dyn Executor,
     run: Run,
     control: &Control,
     policy: &Resolved,
 ) -> Finished {
-    let droppable = executor.ends_when_dropped();
     let work = AssertUnwindSafe(executor.run(run)).catch_unwind();
     tokio::pin!(work);
-    let deadline = async {
-        match policy.timeout.limit() {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
+    if let Some(limit) = policy.timeout.limit() {
+        match tokio::time::timeout(limit, &mut work).await {
+            Ok(finished) => return caught(finished),
+            Err(_) => control.stop(StopReason::Timeout),
         }
-    };
-    tokio::select! {
-        finished = &mut work => return caught(finished),
-        () = deadline => control.stop(StopReason::Timeout),
-        _ = control.stopped() => {}
     }
-    if !droppable {
-        // The executor has a ladder of its own and comes back when nothing is left.
-        return caught(work.await);
-    }
-    match tokio::time::timeout(policy.grace, &mut work).await {
-        Ok(finished) => caught(finished),
-        Err(_) => dropped(control.reason(), policy),
-    }
+    caught(work.await)
 }
 
 fn caught(finished: std::thread::Result<Finished>) -> Finished {
@@ -210,14 +197,6 @@ fn caught(finished: std::thread::Result<Finished>) -> Finished {
         let error = TaskError::new(ErrorClass::Panic, text);
         Outcome::Failed { error, permanent: false, retry_after: None }.into()
     })
-}
-
-fn dropped(reason: Option<StopReason>, policy: &Resolved) -> Finished {
-    match reason {
-        Some(StopReason::Cancel) => Outcome::Cancelled.into(),
-        Some(StopReason::Shutdown) => Outcome::Interrupted.into(),
-        _ => timed_out(policy, Trace::default()),
-    }
 }
 
 fn timed_out(policy: &Resolved, trace: Trace) -> Finished {

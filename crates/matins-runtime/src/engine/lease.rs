@@ -72,8 +72,13 @@ async fn end_leftovers(core: &Core, nodes: Vec<String>) {
 
 fn entry(core: &Core) -> Worker {
     let now = core.client.now();
-    let pools = core.slots().iter().map(|(name, slots)| (name.clone(), slots.size())).collect();
-    let kinds: std::collections::BTreeSet<Name> = core.executors().keys().cloned().collect();
+    // A node without workers runs nothing, and must not look as if it did.
+    let works = core.config.roles.worker;
+    let slots = core.slots();
+    let pools = slots.iter().filter(|_| works).map(|(name, slots)| (name.clone(), slots.size()));
+    let pools = pools.collect();
+    let kinds: std::collections::BTreeSet<Name> =
+        core.executors().keys().filter(|_| works).cloned().collect();
     Worker {
         id: core.worker(),
         node_id: core.config.node_id.as_str().into(),

@@ -155,11 +155,6 @@ impl Executor for CommandExecutor {
         let cleanup = if timed_out { self.clean_up(&run, &config).await } else { None };
         outcome::finished(&exit, reason, run.timeout, &config, &self.host.limits, cleanup)
     }
-
-    fn ends_when_dropped(&self) -> bool {
-        // Dropped, the runner is left to its ladder and nobody knows when the tree is gone.
-        false
-    }
 }
 
 fn permanent(message: String) -> Finished {

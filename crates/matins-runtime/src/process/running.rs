@@ -26,7 +26,7 @@ use super::wire::{Decoder, ExitReport, Order, Report, WireError};
 /// survivors itself within half of it.
 const RUNNER_SLACK: Duration = Duration::from_secs(10);
 /// Before a lease ends, a runner that has not ended its tree is replaced so much earlier.
-const LEASE_MARGIN: Duration = Duration::from_millis(200);
+const LEASE_MARGIN: Duration = Duration::from_millis(300);
 /// A runner takes its spec at once, or something is wrong with it.
 const SPEC_PATIENCE: Duration = Duration::from_secs(10);
 

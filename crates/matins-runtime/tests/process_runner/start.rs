@@ -175,7 +175,7 @@ fn cpu_max_says_when_it_does_not_hold() {
     assert_eq!(exit.end, End::Exited(0));
     let slowed = exit.duration > Duration::from_secs(2);
     let warned = exit.warnings.iter().any(|warning| warning.starts_with("cpu_max: "));
-    assert!(slowed != warned, "{:?} {:?}", exit.duration, exit.warnings);
+    assert!(slowed || warned, "{:?} {:?}", exit.duration, exit.warnings);
 }
 
 fn a_spec_the_system_cannot_express_is_refused() {

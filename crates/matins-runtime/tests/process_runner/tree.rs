@@ -154,7 +154,7 @@ fn runner_killed_by_a_task_that_hid_itself() {
 fn runner_stopped_by_its_task() {
     let token = Token::new();
     let mut spec = shell(&format!("kill -STOP $PPID; sleep {}", token.0));
-    let deadline = Moment::now().after(Duration::from_secs(2));
+    let deadline = Moment::now().after(Duration::from_secs(3));
     spec.lease = Some(Lease { deadline, grace: Duration::from_millis(100) });
     let exit = run(spec);
     token.assert_gone();

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::io::Errno;
+use rustix::process::{getpriority_process, setpriority_process};
 
 #[cfg(target_os = "linux")]
 use super::super::cgroup::Cgroup;
@@ -45,13 +46,13 @@ pub(super) fn start(spec: &CommandSpec, warnings: &mut Vec<String>) -> Result<St
     let (group, started) = {
         let group = limited_group(spec, warnings);
         let started = match &group {
-            Some(group) => group.around(|| command.spawn()),
-            None => command.spawn(),
+            Some(group) => group.around(|| spawn(&mut command, spec.nice, warnings)),
+            None => spawn(&mut command, spec.nice, warnings),
         };
         (group, started)
     };
     #[cfg(not(target_os = "linux"))]
-    let started = command.spawn();
+    let started = spawn(&mut command, spec.nice, warnings);
     let child = match started {
         Ok(child) => child,
         Err(error) => {
@@ -151,21 +152,33 @@ fn limited_group(spec: &CommandSpec, warnings: &mut Vec<String>) -> Option<Cgrou
     group
 }
 
-/// What is set from outside on the process just started.
-fn limit(spec: &CommandSpec, child: &Child, has_group: bool, warnings: &mut Vec<String>) {
-    use rustix::process::{Pid, setpriority_pgrp};
-
-    let pid = Pid::from_raw(child.id() as i32);
-    if let Some(nice) = spec.nice
-        && let Err(error) = setpriority_pgrp(pid, nice)
-    {
+/// A command has its priority from its birth, so this process takes it on meanwhile. Without the
+/// right to return from it the runner keeps it; what it does is little.
+fn spawn(
+    command: &mut Command,
+    nice: Option<i32>,
+    warnings: &mut Vec<String>,
+) -> io::Result<Child> {
+    let Some(nice) = nice else { return command.spawn() };
+    let before = getpriority_process(None);
+    if let Err(error) = setpriority_process(None, nice) {
         warnings.push(format!("nice: {nice} was refused: {}", io::Error::from(error)));
     }
+    let child = command.spawn();
+    if let Ok(before) = before {
+        let _ = setpriority_process(None, before);
+    }
+    child
+}
+
+/// What is set from outside on the process just started.
+fn limit(spec: &CommandSpec, child: &Child, has_group: bool, warnings: &mut Vec<String>) {
     #[cfg(target_os = "linux")]
     if let Some(bytes) = spec.memory_max
         && warnings.iter().any(|warning| warning.starts_with("memory_max"))
     {
-        use rustix::process::{Resource, Rlimit, prlimit};
+        use rustix::process::{Pid, Resource, Rlimit, prlimit};
+        let pid = Pid::from_raw(child.id() as i32);
         let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
         if let Err(error) = prlimit(pid, Resource::Data, limit) {
             let error = io::Error::from(error);
