@@ -29,7 +29,7 @@ const STEPS: u64 = 100;
 const SEED: u64 = 0x6d61_7469_6e73;
 
 /// Every so many steps everything is looked at, not only what a step usually changes.
-const WHOLE_EVERY: usize = 16;
+const WHOLE_EVERY: usize = 40;
 
 /// How the two were told apart.
 struct Difference {
@@ -79,10 +79,14 @@ where
     let local = LocalSet::new();
     let ended = local.spawn_local(async move {
         let model = Arc::new(MemoryStore::new(Uuid::from_u128(1)));
+        let doors = [vec![subject.clone()], ground.doors()].concat();
         let mut sides = (Side::new(model), Side::new(subject));
-        let ended = walk(&mut sides, &steps).await;
+        let ended = walk(&mut sides, &doors, &steps).await;
         ground.inspect().await;
-        let closed = sides.1.store.close().await;
+        let mut closed = Ok(());
+        for door in doors {
+            closed = closed.and(door.close().await);
+        }
         ended.and_then(|()| {
             closed.map_err(|error| Difference { step: steps.len(), what: error.to_string() })
         })
@@ -96,11 +100,16 @@ where
     })
 }
 
-async fn walk((model, subject): &mut (Side, Side), steps: &[Step]) -> Result<(), Difference> {
+async fn walk(
+    (model, subject): &mut (Side, Side),
+    doors: &[Arc<dyn Store>],
+    steps: &[Step],
+) -> Result<(), Difference> {
     model.begin().await;
     subject.begin().await;
     for (n, step) in steps.iter().enumerate() {
         let differs = |what| Difference { step: n, what };
+        subject.store = doors[n % doors.len()].clone();
         let (expected, answer) = (model.apply(step).await, subject.apply(step).await);
         same("the answer", &expected.text, &answer.text).map_err(differs)?;
         same_wish(&expected, &answer, model.now).map_err(differs)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use matins_core::store::Store;
 
 async fn open() -> (Arc<dyn Store>, file::File) {
-    file::open_in(tempfile::tempdir().expect("a directory"))
+    file::open_in(tempfile::tempdir().expect("a directory"), 0)
 }
 
 matins_conformance::suite!(open);

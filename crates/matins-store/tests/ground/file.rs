@@ -8,8 +8,9 @@ use matins_store::{Options, SqliteStore};
 use tempfile::TempDir;
 
 /// The directory of a file, and the store in it, which can say whether the file is sound.
-pub struct File {
+pub(crate) struct File {
     store: Arc<SqliteStore>,
+    others: Vec<Arc<dyn Store>>,
     _directory: TempDir,
 }
 
@@ -18,10 +19,17 @@ impl Ground for File {
         let contradictions = self.store.check_invariants().await.expect("check_invariants");
         assert_eq!(contradictions, Vec::<String>::new());
     }
+
+    fn doors(&self) -> Vec<Arc<dyn Store>> {
+        self.others.clone()
+    }
 }
 
-pub fn open_in(directory: TempDir) -> (Arc<dyn Store>, File) {
+/// With that many further handles to the file.
+pub(crate) fn open_in(directory: TempDir, others: usize) -> (Arc<dyn Store>, File) {
     let path = directory.path().join("matins.db");
-    let store = Arc::new(SqliteStore::open(path, Options::default()).expect("open"));
-    (store.clone(), File { store, _directory: directory })
+    let open = || Arc::new(SqliteStore::open(&path, Options::default()).expect("open"));
+    let store = open();
+    let others = (0..others).map(|_| open() as Arc<dyn Store>).collect();
+    (store.clone(), File { store, others, _directory: directory })
 }
