@@ -1,7 +1,10 @@
 //! The `OpenAPI` document, made of the table of operations.
 
-use schemars::SchemaGenerator;
+use std::sync::LazyLock;
+
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::auth::Access;
@@ -10,10 +13,12 @@ use crate::problem::{Code, ProblemView};
 
 /// The whole document.
 pub fn document() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
-        settings.definitions_path = "/components/schemas".into();
-        settings.meta_schema = None;
-    });
+    let settings = SchemaSettings::draft2020_12()
+        .with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+            settings.meta_schema = None;
+        })
+        .with_transform(RecursiveTransform(without_null_default));
     let mut read = settings.clone().for_deserialize().into_generator();
     let mut written = settings.for_serialize().into_generator();
     let problem = written.subschema_for::<ProblemView<'_>>();
@@ -50,9 +55,17 @@ pub fn document() -> Value {
     })
 }
 
-/// The document as it is committed and printed.
-pub fn text() -> String {
-    format!("{:#}\n", document())
+/// Absent and null are the same in every request: a default of null says nothing.
+fn without_null_default(schema: &mut Schema) {
+    if schema.get("default").is_some_and(Value::is_null) {
+        schema.remove("default");
+    }
+}
+
+/// The document as it is committed, printed and served.
+pub fn text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
+    &TEXT
 }
 
 fn describe(

@@ -240,6 +240,20 @@ mod tests {
     use matins_core::cron::{Timetable, Zone};
 
     #[test]
+    fn what_may_work_later_says_when() {
+        for (code, wait) in [
+            (Code::StoreUnavailable, Some("1")),
+            (Code::RateLimited, Some("5")),
+            (Code::NotFound, None),
+        ] {
+            let response = Problem::new(code, "x").into_response();
+            assert_eq!(response.status().as_u16(), code.status());
+            let header = response.headers().get("retry-after").map(|value| value.to_str().unwrap());
+            assert_eq!(header, wait);
+        }
+    }
+
+    #[test]
     fn every_code_of_the_client_keeps_its_word_and_status() {
         let task = matins_core::store::LedgerEntry {
             kind: "t".into(),

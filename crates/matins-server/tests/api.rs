@@ -1,6 +1,8 @@
 //! The front door from outside: every route, in the process and over the network, over the
 //! store that is the model of all stores. Every JSON answer is held against its description.
 
+#[path = "api/engine.rs"]
+mod engine;
 #[path = "api/harness.rs"]
 mod harness;
 #[path = "api/hostile.rs"]

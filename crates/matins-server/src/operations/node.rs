@@ -95,7 +95,8 @@ async fn metrics(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
 }
 
 async fn openapi(_: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
-    json(200, &crate::openapi::document())
+    let kind = crate::gate::JSON;
+    Ok(([(header::CONTENT_TYPE, kind)], crate::openapi::text()).into_response())
 }
 
 async fn status(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {

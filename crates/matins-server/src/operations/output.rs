@@ -72,10 +72,41 @@ fn bytes(id: TaskId, output: &Output) -> Response {
     response
 }
 
-#[derive(Serialize)]
-struct Chunk<'a> {
-    chunk: std::borrow::Cow<'a, str>,
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Chunk {
+    chunk: String,
     encoding: &'static str,
+}
+
+/// Turns bytes into events: text as text, anything else as base64. A character that is split
+/// over two chunks is held back until it is whole.
+#[derive(Debug, Default)]
+struct Encoder {
+    partial: Vec<u8>,
+}
+
+impl Encoder {
+    fn chunk(&mut self, bytes: &[u8]) -> Option<Chunk> {
+        self.partial.extend_from_slice(bytes);
+        let bytes = std::mem::take(&mut self.partial);
+        let chunk = match String::from_utf8(bytes) {
+            Ok(chunk) => Chunk { chunk, encoding: "utf-8" },
+            Err(error) if error.utf8_error().error_len().is_none() => {
+                let whole = error.utf8_error().valid_up_to();
+                let mut bytes = error.into_bytes();
+                self.partial = bytes.split_off(whole);
+                Chunk { chunk: String::from_utf8_lossy(&bytes).into_owned(), encoding: "utf-8" }
+            }
+            Err(error) => Chunk { chunk: STANDARD.encode(error.as_bytes()), encoding: "base64" },
+        };
+        (!chunk.chunk.is_empty()).then_some(chunk)
+    }
+
+    /// What was held back and is never completed.
+    fn rest(&mut self) -> Option<Chunk> {
+        let bytes = std::mem::take(&mut self.partial);
+        (!bytes.is_empty()).then(|| Chunk { chunk: STANDARD.encode(bytes), encoding: "base64" })
+    }
 }
 
 #[derive(Serialize)]
@@ -87,6 +118,8 @@ struct Lagged {
 struct End {
     state: State,
     attempt: u32,
+    /// Left out of what the store keeps of the output.
+    dropped_bytes: u64,
 }
 
 /// How often the store is asked about an attempt that runs elsewhere, or has not begun.
@@ -109,13 +142,12 @@ struct Follower {
     id: TaskId,
     attempt: u32,
     stage: Stage,
-    /// The first bytes of a character whose rest has not come yet.
-    partial: Vec<u8>,
+    encoder: Encoder,
 }
 
 impl Follower {
     fn new(client: Client, id: TaskId, attempt: u32) -> Self {
-        Self { client, id, attempt, stage: Stage::Seek, partial: Vec::new() }
+        Self { client, id, attempt, stage: Stage::Seek, encoder: Encoder::default() }
     }
 
     /// The next event, and the follower after it.
@@ -138,14 +170,12 @@ impl Follower {
             && attempt == self.attempt
         {
             self.stage = Stage::Live(rest);
-            return self.chunk(&backlog);
+            return self.output(&backlog);
         }
         match self.stored().await {
             Ok(Some(output)) => {
                 self.stage = Stage::Settle(tokio::time::Instant::now() + SETTLE_MAX);
-                let text = self.chunk(&output.bytes);
-                // What was cut in the middle of a character is not completed by anything.
-                text.or_else(|| self.rest())
+                self.output(&output.bytes)
             }
             Ok(None) => {
                 tokio::time::sleep(POLL).await;
@@ -160,7 +190,7 @@ impl Follower {
         match rest.recv().await {
             Ok(chunk) => {
                 self.stage = Stage::Live(rest);
-                self.chunk(&chunk)
+                self.output(&chunk)
             }
             Err(RecvError::Lagged(missed)) => {
                 self.stage = Stage::Live(rest);
@@ -168,7 +198,7 @@ impl Follower {
             }
             Err(RecvError::Closed) => {
                 self.stage = Stage::Settle(tokio::time::Instant::now() + SETTLE_MAX);
-                self.rest()
+                None
             }
         }
     }
@@ -197,32 +227,48 @@ impl Follower {
             self.stage = Stage::Settle(until);
             return None;
         }
+        if let Some(rest) = self.rest() {
+            self.stage = Stage::Settle(until);
+            return Some(rest);
+        }
+        let dropped_bytes = match self.stored().await {
+            Ok(output) => output.map_or(0, |output| output.dropped),
+            Err(problem) => return Some(sse::event("error", &problem.view())),
+        };
         // One that was cancelled before it began had no such attempt.
         let attempt = self.attempt.min(task.attempt);
-        Some(sse::event("end", &End { state: task.state, attempt }))
+        Some(sse::event("end", &End { state: task.state, attempt, dropped_bytes }))
     }
 
-    /// Text as text, anything else as base64. A character that is split over two chunks is held
-    /// back until it is whole.
-    fn chunk(&mut self, bytes: &[u8]) -> Option<Event> {
-        self.partial.extend_from_slice(bytes);
-        let bytes = std::mem::take(&mut self.partial);
-        let chunk = match std::str::from_utf8(&bytes) {
-            Ok(text) => Chunk { chunk: text.into(), encoding: "utf-8" },
-            Err(error) if error.error_len().is_none() => {
-                let (whole, partial) = bytes.split_at(error.valid_up_to());
-                self.partial = partial.to_vec();
-                Chunk { chunk: String::from_utf8_lossy(whole), encoding: "utf-8" }
-            }
-            Err(_) => Chunk { chunk: STANDARD.encode(&bytes).into(), encoding: "base64" },
-        };
-        (!chunk.chunk.is_empty()).then(|| sse::event("output", &chunk))
+    fn output(&mut self, bytes: &[u8]) -> Option<Event> {
+        self.encoder.chunk(bytes).map(|chunk| sse::event("output", &chunk))
     }
 
-    /// What was held back and is never completed.
     fn rest(&mut self) -> Option<Event> {
-        let bytes = std::mem::take(&mut self.partial);
-        let chunk = Chunk { chunk: STANDARD.encode(&bytes).into(), encoding: "base64" };
-        (!bytes.is_empty()).then(|| sse::event("output", &chunk))
+        self.encoder.rest().map(|chunk| sse::event("output", &chunk))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_never_split_and_bytes_are_never_lost() {
+        let text = "aé€😀\u{1b}[31m";
+        let mut encoder = Encoder::default();
+        let mut got = String::new();
+        for byte in text.as_bytes() {
+            if let Some(chunk) = encoder.chunk(&[*byte]) {
+                assert_eq!(chunk.encoding, "utf-8");
+                got.push_str(&chunk.chunk);
+            }
+        }
+        assert_eq!((got.as_str(), encoder.rest()), (text, None));
+        let binary = Chunk { chunk: STANDARD.encode([b'a', 0xff, b'b']), encoding: "base64" };
+        assert_eq!(encoder.chunk(&[b'a', 0xff, b'b']), Some(binary));
+        assert_eq!(encoder.chunk(&[0xe2, 0x82]), None);
+        let cut = Chunk { chunk: STANDARD.encode([0xe2, 0x82]), encoding: "base64" };
+        assert_eq!((encoder.rest(), encoder.rest()), (Some(cut), None));
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn operations() -> Vec<Operation> {
             200,
             "With `follow=1`: events `output` with `{\"chunk\", \"encoding\": \
                  \"utf-8\"|\"base64\"}`, `lagged` with `{\"missed\"}` chunks, and \
-                 one `end` with `{\"state\", \"attempt\"}`.",
+                 one `end` with `{\"state\", \"attempt\", \"dropped_bytes\"}`.",
             Content::Events,
         )
         .fails(&[Code::NotFound, Code::RateLimited])

@@ -12,7 +12,7 @@ use matins_core::memory::MemoryStore;
 use matins_core::retry::Backoff;
 use matins_runtime::rules::{Policy, PoolRule, TypeExecutor, TypeRule};
 use matins_runtime::{Client, Rules};
-use matins_server::{Api, Auth, Bare, Caller, GivenToken, Hosts, Role, Settings};
+use matins_server::{Api, Auth, Bare, Caller, GivenToken, Hosts, Node, Role, Settings};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -111,6 +111,11 @@ impl Server {
     pub(crate) fn with(rules: Rules, settings: &Settings) -> Self {
         let store = Arc::new(MemoryStore::new(uuid::Uuid::now_v7()));
         let client = Client::new(store, rules);
+        let node = Arc::new(Bare::new(client.clone()));
+        Self::over(client, node, settings)
+    }
+
+    pub(crate) fn over(client: Client, node: Arc<dyn Node>, settings: &Settings) -> Self {
         let tokens = vec![
             given("admin", Role::Admin, &[], ADMIN),
             given("operator", Role::Operator, &[], OPERATOR),
@@ -121,7 +126,6 @@ impl Server {
         let auth = Auth::new(client.store().clone(), tokens).unwrap();
         let hosts = Hosts::new(&["matins.test".to_owned()], None);
         let settings = Settings { hosts, ..settings.clone() };
-        let node = Arc::new(Bare::new(client.clone()));
         let api = Api::new(client, node, auth, settings);
         Self { router: api.router(), api }
     }

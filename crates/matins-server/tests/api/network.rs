@@ -222,19 +222,28 @@ async fn output_is_followed_to_the_end_of_its_attempt() {
     server.settle("sync", end).await;
     let stream = soon(following).await.unwrap();
     assert!(stream.contains(r#"data: {"chunk":"one é\ntwo","encoding":"utf-8"}"#), "{stream}");
-    assert!(stream.contains(r#"data: {"state":"pending","attempt":1}"#), "{stream}");
+    assert!(
+        stream.contains(r#"data: {"state":"pending","attempt":1,"dropped_bytes":0}"#),
+        "{stream}"
+    );
     // The ended one by its number, while the task waits for its next.
     let first = head("GET", &format!("{path}&attempt=1"), CLOSE);
     let stream = soon(raw(address, &first)).await;
     assert!(stream.contains("event: output") && stream.contains("event: end"), "{stream}");
     server.settle("sync", r#""outcome":"completed""#).await;
     let stream = soon(raw(address, &head("GET", &path, CLOSE))).await;
-    assert!(stream.contains(r#"data: {"state":"completed","attempt":2}"#), "{stream}");
+    assert!(
+        stream.contains(r#"data: {"state":"completed","attempt":2,"dropped_bytes":0}"#),
+        "{stream}"
+    );
     let never = server.enqueue(r#"{"type":"sync","delay":60}"#).await;
     server.post(&format!("/tasks/{never}/cancel"), "").await.is(200);
     let path = format!("/api/v1/tasks/{never}/output?follow=true");
     let stream = soon(raw(address, &head("GET", &path, CLOSE))).await;
-    assert!(stream.contains(r#"data: {"state":"cancelled","attempt":0}"#), "{stream}");
+    assert!(
+        stream.contains(r#"data: {"state":"cancelled","attempt":0,"dropped_bytes":0}"#),
+        "{stream}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ fn the_committed_document_is_fresh() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
     let fresh = matins_server::openapi::text();
     if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        std::fs::write(path, &fresh).unwrap();
+        std::fs::write(path, fresh).unwrap();
     }
     let committed = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
