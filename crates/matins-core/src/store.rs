@@ -137,7 +137,8 @@ pub struct ClaimBatch {
     pub claimed: Vec<Claimed>,
     /// When this call is worth repeating without a wake-up: the next due task, the next opening
     /// of a rate limit. `None`: only a wake-up will bring something. May be earlier than that,
-    /// never later; but later than `now`. Says nothing when the batch is full.
+    /// never later; not later than `now` only when the call stopped short, so that the next one
+    /// gets on. Says nothing when the batch is full.
     pub next_at: Option<Timestamp>,
 }
 

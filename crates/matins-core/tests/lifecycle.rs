@@ -102,6 +102,8 @@ fn each_row_of_the_table() {
         ((2, 0, 0), permanent(), A::Failed, Next::Failed, (2, 0, 0)),
         ((0, 0, 0), timed_out(), A::Timeout, again(60), (1, 0, 0)),
         ((3, 0, 0), timed_out(), A::Timeout, Next::Failed, (3, 0, 0)),
+        ((0, 0, 0), Outcome::SettledByRun, A::Failed, again(60), (1, 0, 0)),
+        ((3, 0, 0), Outcome::SettledByRun, A::Failed, Next::Failed, (3, 0, 0)),
         ((3, 0, 0), lost(), A::Lost, again(0), (3, 1, 0)),
         ((0, 1, 0), lost(), A::Lost, again(60), (0, 2, 0)),
         ((0, 2, 0), lost(), A::Lost, Next::Failed, (0, 3, 0)),
@@ -135,6 +137,7 @@ fn a_cancel_recorded_first_wins_over_everything_but_success() {
         timed_out(),
         lost(),
         Outcome::Interrupted,
+        Outcome::SettledByRun,
         Outcome::Cancelled,
         Outcome::Snoozed { at: at(NOW + 9) },
         Outcome::Released { at: at(NOW + 9) },
@@ -317,6 +320,7 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Cancelled),
         Just(lost()),
         Just(Outcome::Interrupted),
+        Just(Outcome::SettledByRun),
         any_time().prop_map(|at| Outcome::Snoozed { at }),
         any_time().prop_map(|at| Outcome::Released { at }),
     ]
@@ -387,7 +391,9 @@ proptest! {
         let again = matches!(s.next, Next::Again { .. });
         let retries_use = matches!(
             outcome,
-            Outcome::Failed { permanent: false, .. } | Outcome::TimedOut { .. }
+            Outcome::Failed { permanent: false, .. }
+                | Outcome::TimedOut { .. }
+                | Outcome::SettledByRun
         );
         prop_assert_eq!(s.retries > retries, again && retries_use);
         let hopeless = matches!(outcome, Outcome::Failed { permanent: true, .. });
