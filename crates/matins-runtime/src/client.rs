@@ -7,6 +7,7 @@ pub mod remote;
 pub mod schedules;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use jiff::Timestamp;
 use matins_core::page::{Page, PageRequest};
 use matins_core::request::{EnqueueRequest, FieldError, TypeDefaults};
 use matins_core::store::{
-    AuditEntry, Enqueued, LedgerEntry, Settings, Store, TaskFilter, TypeLimit, Worker,
+    AuditEntry, Enqueued, LedgerEntry, Settings, Store, StoreError, TaskFilter, TypeLimit, Worker,
 };
 use matins_core::task::{Attempt, Name, NewTask, State, Task, TaskId};
 use matins_core::why::{Why, why};
@@ -53,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) events: Events,
     pub(crate) live: LiveOutput,
     pub(crate) metrics: Metrics,
+    /// The last write did not get through.
+    write_trouble: AtomicBool,
     /// Limits of types that this node's file does not define, as other nodes wrote them.
     foreign: Mutex<Option<(Timestamp, BTreeMap<Name, TypeLimit>)>>,
 }
@@ -75,6 +78,7 @@ impl Client {
             events: Events::default(),
             live: LiveOutput::default(),
             metrics: Metrics::default(),
+            write_trouble: AtomicBool::new(false),
             foreign: Mutex::new(None),
         };
         Self { inner: Arc::new(inner) }
@@ -173,7 +177,7 @@ impl Client {
         }
         let now = self.now();
         let kept = tasks.clone();
-        let outcomes = self.inner.store.enqueue(tasks, now).await?;
+        let outcomes = self.wrote(self.inner.store.enqueue(tasks, now).await)?;
         let answers =
             kept.iter().zip(outcomes).map(|(new, outcome)| self.answered(new, outcome, now));
         let answers = answers.collect();
@@ -182,6 +186,20 @@ impl Client {
             kept.iter().filter(|new| !new.held).map(|new| &new.pool).collect();
         pools.into_iter().for_each(|pool| self.inner.wake.ring_pool(pool));
         Ok(answers)
+    }
+
+    /// Remembers whether writes get through: a store may be readable and yet take nothing.
+    pub(crate) fn wrote<T>(
+        &self,
+        answer: std::result::Result<T, StoreError>,
+    ) -> std::result::Result<T, StoreError> {
+        let trouble = answer.as_ref().is_err_and(StoreError::is_transient);
+        self.inner.write_trouble.store(trouble, Ordering::Relaxed);
+        answer
+    }
+
+    pub(crate) fn has_write_trouble(&self) -> bool {
+        self.inner.write_trouble.load(Ordering::Relaxed)
     }
 
     /// What the store's answer to an enqueue means to the caller.

@@ -40,7 +40,6 @@ const LEASE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 struct Seen {
     task: TaskId,
-    node: usize,
     began: tokio::time::Instant,
     ended: Option<tokio::time::Instant>,
 }
@@ -49,7 +48,6 @@ type Witness = Arc<Mutex<Vec<Seen>>>;
 
 /// Works for a while, then fails or succeeds as the dice say. Ends at once when told to.
 struct Worker {
-    node: usize,
     witness: Witness,
     /// The process is gone: its work has stopped, and nobody hears of it.
     dead: CancellationToken,
@@ -63,7 +61,7 @@ impl Executor for Worker {
         let index = {
             let mut seen = self.witness.lock().unwrap();
             let began = tokio::time::Instant::now();
-            seen.push(Seen { task, node: self.node, began, ended: None });
+            seen.push(Seen { task, began, ended: None });
             seen.len() - 1
         };
         let (length, fate) = {
@@ -120,7 +118,7 @@ impl World {
         let client = Client::with_clock(line.clone(), rules, Arc::new(self.clock.clone()));
         let dice = Mutex::new(StdRng::seed_from_u64(seed));
         let dead = CancellationToken::new();
-        let worker = Worker { node: n, witness: self.witness.clone(), dead: dead.clone(), dice };
+        let worker = Worker { witness: self.witness.clone(), dead: dead.clone(), dice };
         let executors: Executors = BTreeMap::from([("work".into(), Arc::new(worker) as _)]);
         let config = EngineConfig {
             node_id: format!("node-{n}"),

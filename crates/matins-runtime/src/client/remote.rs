@@ -114,7 +114,11 @@ impl Client {
                 .collect(),
             types: types.clone(),
         };
-        Ok(self.inner.store.register(worker).await?)
+        // A known worker keeps the time it was first seen at.
+        if !self.inner.store.beat(&worker).await? {
+            self.inner.store.register(worker).await?;
+        }
+        Ok(())
     }
 
     async fn remote_claim_once(

@@ -59,7 +59,7 @@ async fn write(core: &Core, batch: &mut Vec<Done>) {
     let mut repeated = false;
     loop {
         let items = batch.iter().map(|done| done.settlement.clone()).collect();
-        match core.store().settle(items).await {
+        match core.client.wrote(core.store().settle(items).await) {
             Ok(answers) => {
                 trouble.over("completer");
                 for (done, answer) in batch.drain(..).zip(answers) {

@@ -9,7 +9,7 @@ use super::Core;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Ok,
-    /// The store does not answer; nothing is restarted for that.
+    /// The store does not answer or takes nothing; nothing is restarted for that.
     Degraded,
     /// The store answers, and a loop does not turn.
     Stalled,
@@ -38,13 +38,19 @@ pub struct Health {
 pub(super) fn health(core: &Core) -> Health {
     let up = core.progress.store_up();
     let stalled = core.progress.stalled(core.config.stall_after);
+    let writes = !core.client.has_write_trouble();
     let status = match (up, stalled.is_empty()) {
-        (false, _) => Status::Degraded,
         (true, false) => Status::Stalled,
-        (true, true) => Status::Ok,
+        (true, true) if writes => Status::Ok,
+        _ => Status::Degraded,
     };
     let stalled = if status == Status::Stalled { stalled } else { Vec::new() };
-    Health { status, stalled, ready: up && !core.is_draining(), heartbeat_age: heartbeat_age(core) }
+    Health {
+        status,
+        stalled,
+        ready: up && writes && !core.is_draining(),
+        heartbeat_age: heartbeat_age(core),
+    }
 }
 
 fn heartbeat_age(core: &Core) -> Duration {

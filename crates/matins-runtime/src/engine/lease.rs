@@ -112,7 +112,7 @@ pub(super) async fn renew(core: &Core) -> Result<bool, StoreError> {
     let sent = core.client.inner.clock.boot_ns();
     // Claims whose attempts were ended on this side must not be kept alive by a late renewal.
     let given_up = core.lapsed.load(Ordering::SeqCst);
-    if !given_up && core.store().beat(&entry(core)).await? {
+    if !given_up && core.client.wrote(core.store().beat(&entry(core)).await)? {
         hold_from(core, sent);
         return Ok(true);
     }

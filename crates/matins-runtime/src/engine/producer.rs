@@ -34,10 +34,10 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
     // an answer, or nobody would ever run what it claimed.
     let mut unanswered = None;
     while !core.quiet.is_cancelled() {
-        beat.turn();
         core.client.inner.metrics.pool(&pool, slots.busy(), slots.size());
         if slots.free() == 0 {
-            // A full pool is no stall: the turn counts when a slot comes free, or by the poll.
+            // A full pool is no stall: there is nothing to ask for.
+            beat.turn();
             tokio::select! {
                 () = core.quiet.cancelled() => return,
                 () = slots.wait_free() => {}
@@ -54,6 +54,7 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
         let next_at = match core.store().claim(request).await {
             Ok(batch) => {
                 unanswered = None;
+                beat.turn();
                 trouble.over(&pool);
                 let full = batch.claimed.len() >= max as usize;
                 if core.quiet.is_cancelled() {

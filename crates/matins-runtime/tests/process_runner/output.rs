@@ -71,8 +71,7 @@ fn a_flood_is_drained_while_matins_does_not_read() {
 }
 
 fn output_is_kept_in_order_of_arrival() {
-    let exit =
-        run(shell("for i in 1 2 3; do echo o$i; sleep 0.05; echo e$i >&2; sleep 0.05; done"));
+    let exit = run(shell("for i in 1 2 3; do echo o$i; sleep 0.2; echo e$i >&2; sleep 0.2; done"));
     assert_eq!(text(&exit), "o1\ne1\no2\ne2\no3\ne3\n");
 }
 

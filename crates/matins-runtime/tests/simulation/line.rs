@@ -20,7 +20,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use uuid::Uuid;
 
-pub struct Line {
+pub(crate) struct Line {
     store: Arc<dyn Store>,
     dice: Mutex<StdRng>,
     /// Chance of each fault per call, in percent.
@@ -36,12 +36,12 @@ enum Fault {
 }
 
 impl Line {
-    pub fn new(store: Arc<dyn Store>, seed: u64, trouble: u32) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, seed: u64, trouble: u32) -> Self {
         let dice = Mutex::new(StdRng::seed_from_u64(seed));
         Self { store, dice, trouble, cut: AtomicBool::new(false) }
     }
 
-    pub fn cut(&self, cut: bool) {
+    pub(crate) fn cut(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
     }
 
