@@ -31,7 +31,7 @@ use crate::session::{Global, Session};
     disable_help_subcommand = true,
     after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 not found, \
                   4 cannot reach store or server.\n\
-                  `run` exits like its command: 124 timed out, 125 its own errors, 128+n signal n.\n\
+                  `run` exits like its command: 124 timed out, 125 own errors, 128+n signal n.\n\
                   Start here: matins serve, then: matins run -- echo hello"
 )]
 pub(crate) struct Cli {
@@ -105,7 +105,7 @@ enum Command {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
     },
-    /// Print the OpenAPI document of the HTTP API
+    /// Print the `OpenAPI` document of the HTTP API
     Openapi,
 }
 
@@ -150,7 +150,7 @@ fn completions(shell: clap_complete::Shell) -> Result<()> {
 }
 
 async fn openapi(global: &Global) -> Result<()> {
-    let session = Session::detached(global).await?;
+    let session = Session::detached(global)?;
     let answer = session.ask(crate::door::Request::plain("/api/openapi.json")).await?;
     crate::output::line(&String::from_utf8_lossy(&answer.body))
 }

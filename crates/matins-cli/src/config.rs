@@ -186,12 +186,11 @@ impl Sources {
         let Value::Map(entries) = &mut root.value else { return root };
         let mut put = |name: &str, origin: &str, text: &str| {
             let node = Node::outside(text, origin);
-            match entries.iter_mut().find(|(key, _)| key.text == name) {
-                Some((_, old)) => *old = node,
-                None => {
-                    let key = Key { text: name.to_owned(), place: node.place.clone() };
-                    entries.push((key, node));
-                }
+            if let Some((_, old)) = entries.iter_mut().find(|(key, _)| key.text == name) {
+                *old = node;
+            } else {
+                let key = Key { text: name.to_owned(), place: node.place.clone() };
+                entries.push((key, node));
             }
         };
         for key in reference::TOP.keys.iter().filter(|key| key.env) {

@@ -112,6 +112,14 @@ struct Problem {
 }
 
 impl Answer {
+    /// Prints exactly what was answered.
+    pub(crate) fn print(&self) -> Result<()> {
+        if self.body.is_empty() {
+            return Ok(());
+        }
+        crate::output::line(&String::from_utf8_lossy(&self.body))
+    }
+
     pub(crate) fn decode<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_slice(&self.body).map_err(|error| {
             Failure::failed(format!("the answer is not what this version expects: {error}"))
@@ -150,7 +158,7 @@ pub(crate) type Chunks = BoxStream<'static, Result<Bytes>>;
 
 pub(crate) enum Door {
     Http(HttpDoor),
-    Local(LocalDoor),
+    Local(Box<LocalDoor>),
 }
 
 impl Door {

@@ -25,7 +25,7 @@ use failure::{Exit, Failure};
 /// Own errors of `matins run`, which otherwise exits like its command.
 const RUN_ERROR: u8 = 125;
 
-/// Number of the signal that a write beyond RLIMIT_FSIZE brings; without a handler it kills.
+/// Number of the signal that a write beyond `RLIMIT_FSIZE` brings; without a handler it kills.
 const SIGXFSZ: i32 = 25;
 
 fn main() -> ExitCode {

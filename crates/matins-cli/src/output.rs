@@ -1,6 +1,7 @@
 //! What goes to the terminal. Data of others is shown as text and can never move the cursor,
 //! change a colour or set a title; a reader that goes away ends the program in silence.
 
+pub(crate) mod facts;
 pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod time;

@@ -133,10 +133,7 @@ impl Starting {
         place::make(&config.data_dir)?;
         let lock = lock(config).await?;
         let store = storage::open(config).await?;
-        let listener = match serve.does(Role::Api) {
-            true => Some(listen(config.listen)?),
-            false => None,
-        };
+        let listener = if serve.does(Role::Api) { Some(listen(config.listen)?) } else { None };
         let port = listener.as_ref().map_or(config.listen.port(), |(_, at)| at.port());
         let node_id = config.node_id.clone().unwrap_or_else(|| format!("{}-{port}", hostname()));
         Ok(Self { lock, store, listener, node_id })

@@ -8,21 +8,21 @@ use jiff::Timestamp;
 use crate::config::{Config, Sources};
 use crate::door::{Answer, Door, HttpDoor, LocalDoor, Request};
 use crate::failure::{Failure, Result};
-use crate::output::{self, Output};
+use crate::output::Output;
 
 /// Options that stand before or after the subcommand.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Configuration file [default: $MATINS_CONFIG, ./matins.yaml or the nearest one above]
+    /// Configuration file [default: $`MATINS_CONFIG`, ./matins.yaml or the nearest one above]
     #[arg(short = 'c', long, global = true, value_name = "FILE", help_heading = "Global options")]
     config: Option<PathBuf>,
 
-    /// Store to work on, such as sqlite:PATH [default: $MATINS_STORE, else the configuration's]
+    /// Store to work on, such as sqlite:PATH [default: $`MATINS_STORE`, else the configuration's]
     #[arg(long, global = true, value_name = "STORE", help_heading = "Global options")]
     store: Option<String>,
 
-    /// Go through a running server instead of the store [default: $MATINS_SERVER]; its token is
-    /// taken from $MATINS_TOKEN
+    /// Go through a running server instead of the store [default: $`MATINS_SERVER`]; its token is
+    /// taken from $`MATINS_TOKEN`
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     server: Option<String>,
 
@@ -77,34 +77,31 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) async fn open(global: &Global) -> Result<Self> {
+    pub(crate) fn open(global: &Global) -> Result<Self> {
         let mut out = Output::new(global.json);
-        let door = match global.server()? {
-            Some(url) => {
-                // The file only says in which zone to show times here: one that belongs to
-                // another server must not get in the way.
-                let config = global.config().ok();
-                let token = variable("MATINS_TOKEN").or_else(|| token_of(config.as_ref(), &url));
-                if let Some(config) = config {
-                    out.zone = config.display_timezone;
-                }
-                Door::Http(HttpDoor::new(&url, token)?)
+        let door = if let Some(url) = global.server()? {
+            // The file only says in which zone to show times here: one that belongs to
+            // another server must not get in the way.
+            let config = global.config().ok();
+            let token = variable("MATINS_TOKEN").or_else(|| token_of(config.as_ref(), &url));
+            if let Some(config) = config {
+                out.zone = config.display_timezone;
             }
-            None => {
-                let config = global.config()?;
-                out.zone = config.display_timezone.clone();
-                Door::Local(LocalDoor::new(&config))
-            }
+            Door::Http(HttpDoor::new(&url, token)?)
+        } else {
+            let config = global.config()?;
+            out.zone = config.display_timezone.clone();
+            Door::Local(Box::new(LocalDoor::new(&config)))
         };
         Ok(Self { door, out })
     }
 
     /// A session that opens no store and needs no configuration, unless a server is named.
-    pub(crate) async fn detached(global: &Global) -> Result<Self> {
+    pub(crate) fn detached(global: &Global) -> Result<Self> {
         if global.server()?.is_some() {
-            return Self::open(global).await;
+            return Self::open(global);
         }
-        let door = Door::Local(LocalDoor::detached());
+        let door = Door::Local(Box::new(LocalDoor::detached()));
         Ok(Self { door, out: Output::new(global.json) })
     }
 
@@ -112,17 +109,9 @@ impl Session {
     pub(crate) async fn ask(&self, request: Request) -> Result<Answer> {
         let answer = self.door.ask(request).await?;
         if self.out.json && answer.status >= 400 {
-            self.print(&answer)?;
+            answer.print()?;
         }
         answer.accepted()
-    }
-
-    /// Prints exactly what was answered.
-    pub(crate) fn print(&self, answer: &Answer) -> Result<()> {
-        if answer.body.is_empty() {
-            return Ok(());
-        }
-        output::line(&String::from_utf8_lossy(&answer.body))
     }
 
     /// Asks, and shows the answer: as it is with `--json`, else for people.
@@ -133,7 +122,7 @@ impl Session {
     ) -> Result<Answer> {
         let answer = self.ask(request).await?;
         if self.out.json {
-            self.print(&answer)?;
+            answer.print()?;
         } else {
             people(&answer, &self.out)?;
         }

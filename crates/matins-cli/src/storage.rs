@@ -32,9 +32,10 @@ pub(crate) fn make_folder(config: &Config) -> Result<()> {
 pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Store>> {
     make_folder(config)?;
     let path = path(config).to_owned();
-    let migrate = match config.migrate_by_itself {
-        true => matins_store::sqlite::Migrate::Auto,
-        false => matins_store::sqlite::Migrate::Manual,
+    let migrate = if config.migrate_by_itself {
+        matins_store::sqlite::Migrate::Auto
+    } else {
+        matins_store::sqlite::Migrate::Manual
     };
     let options = Options { migrate, ..Options::default() };
     let opening = tokio::task::spawn_blocking(move || SqliteStore::open(&path, options));

@@ -135,7 +135,8 @@ pub(crate) struct Operation {
 #[serde(default)]
 pub(crate) struct Schedule {
     pub(crate) name: String,
-    pub(crate) schedule: String,
+    #[serde(rename = "schedule")]
+    pub(crate) expression: String,
     pub(crate) timezone: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::config::{self, Config, Finding, Sources};
 use crate::failure::Result;
+use crate::output::facts::Facts;
 use crate::output::{self, Output, Tone, text, time};
 use crate::session::{Global, now};
 
@@ -15,6 +16,7 @@ const FIRES: usize = 3;
 pub(crate) struct Check {}
 
 impl Check {
+    #[allow(clippy::unused_self, reason = "every command is run the same way")]
     pub(crate) fn run(self, global: &Global) -> Result<()> {
         global.refuse_server("check")?;
         let sources = Sources { need_secrets: true, ..global.sources() };
@@ -40,16 +42,15 @@ impl Check {
 fn summary(config: &Config, out: &Output) -> String {
     let now = now();
     let file = config.file.as_ref().map(|file| file.display().to_string());
-    let mut text = format!("file       {}\n", file.as_deref().unwrap_or("none: built-in defaults"));
-    text.push_str(&format!("store      sqlite:{}\n", crate::storage::path(config).display()));
-    text.push_str(&format!("listen     {}\n", config.listen));
-    let pools: Vec<String> =
-        config.rules.pool_sizes().iter().map(|(name, size)| format!("{name} {size}")).collect();
-    text.push_str(&format!("pools      {}\n", text::line(&pools.join(", "))));
+    let mut facts = Facts::new(10);
+    facts.plain("file", Some(file.as_deref().unwrap_or("none: built-in defaults")));
+    facts.add("store", format!("sqlite:{}", crate::storage::path(config).display()));
+    facts.add("listen", config.listen.to_string());
+    let pools = config.rules.pool_sizes();
+    let pools: Vec<String> = pools.iter().map(|(name, size)| format!("{name} {size}")).collect();
+    facts.plain("pools", Some(&pools.join(", ")));
     let types: Vec<&str> = config.rules.types.keys().map(|kind| &**kind).collect();
-    if !types.is_empty() {
-        text.push_str(&format!("types      {}\n", text::line(&types.join(", "))));
-    }
+    facts.plain("types", Some(&types.join(", ")).filter(|types| !types.is_empty()).map(|t| &**t));
     let mut grid = out.grid(["SCHEDULE", "EXPRESSION", "TIMEZONE", "TYPE", "NEXT", "FIRES (UTC)"]);
     for spec in &config.schedules {
         let fires = config::next_fires(config, spec, now, FIRES);
@@ -64,10 +65,7 @@ fn summary(config: &Config, out: &Output) -> String {
             shown.join(", ").into(),
         ]);
     }
-    if !grid.is_empty() {
-        text.push_str(&format!("\n{grid}"));
-    }
-    text
+    if grid.is_empty() { facts.to_string() } else { format!("{facts}\n{grid}") }
 }
 
 fn print_json(config: &Config, findings: &[Finding]) -> Result<()> {

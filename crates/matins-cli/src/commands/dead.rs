@@ -31,9 +31,9 @@ impl Dead {
         match self {
             Self::List(list) => list.run(global).await,
             Self::Show { id } => {
-                let session = Session::open(global).await?;
+                let session = Session::open(global)?;
                 let request = Request::get(&["tasks", &id]);
-                session.show(request, |answer, out| task::detail(answer, out)).await.map(|_| ())
+                session.show(request, task::detail).await.map(|_| ())
             }
             Self::Replay(replay) => replay.run(global).await,
             Self::Dismiss(dismiss) => dismiss.run(global).await,
@@ -105,15 +105,15 @@ pub(crate) struct List {
 
 impl List {
     async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = self.filter.query(Request::get(&["dead_letters"]));
         if self.by_error {
             let request = request.query("group_by", Some("error"));
-            return session.show(request, |answer, out| groups(answer, out)).await.map(|_| ());
+            return session.show(request, groups).await.map(|_| ());
         }
         let request =
             request.query("limit", Some(self.limit.to_string())).query("cursor", self.cursor);
-        session.show(request, |answer, out| letters(answer, out)).await.map(|_| ())
+        session.show(request, letters).await.map(|_| ())
     }
 }
 
@@ -248,16 +248,16 @@ impl Replay {
             payload: self.payload.as_deref().map(payload).transpose()?,
             reason: self.reason,
         };
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::post(&["dead_letters", "replay"]).body(&body)?;
         if self.dry_run {
-            return session.show(request, |answer, out| dry_run(answer, out)).await.map(|_| ());
+            return session.show(request, dry_run).await.map(|_| ());
         }
         let answer = session.ask(request).await?;
         let operation: Operation = answer.decode()?;
         if self.detach {
             if session.out.json {
-                return session.print(&answer);
+                return answer.print();
             }
             return output::line(&operation.id);
         }
@@ -267,11 +267,10 @@ impl Replay {
 
 fn dry_run(answer: &Answer, out: &Output) -> Result<()> {
     let run: DryRun = answer.decode()?;
-    let mut said = format!("would replay {} dead letters", run.count);
-    if let Some(oldest) = &run.oldest {
-        said.push_str(&format!(", the oldest failed {}", out.moment(oldest, now())));
-    }
-    output::line(&said)?;
+    let oldest = run.oldest.as_deref();
+    let oldest = oldest.map(|at| format!(", the oldest failed {}", out.moment(at, now())));
+    let oldest = oldest.unwrap_or_default();
+    output::line(&format!("would replay {} dead letters{oldest}", run.count))?;
     let mut grid = out.grid(["ID", "TYPE", "KEY", "ERROR"]);
     for task in &run.sample {
         let error = task.error.as_ref();
@@ -302,7 +301,7 @@ pub(super) async fn follow(session: &Session, id: &str, verb: &str) -> Result<()
         }
         bar.finish_and_clear();
         if session.out.json {
-            session.print(&answer)?;
+            answer.print()?;
         } else {
             let Operation { total, replayed, deduplicated, failed, .. } = &operation;
             output::line(&format!(
@@ -355,7 +354,7 @@ impl Dismiss {
     async fn run(self, global: &Global) -> Result<()> {
         let (ids, filter) = self.selection.split()?;
         let body = DismissBody { ids, filter, reason: self.reason };
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::post(&["dead_letters", "dismiss"]).body(&body)?;
         let told = |answer: &Answer, _: &Output| {
             let Dismissed { dismissed, .. } = answer.decode()?;

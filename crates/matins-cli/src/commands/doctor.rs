@@ -48,9 +48,10 @@ impl Doctor {
         findings.push(port(&config));
         findings.push(store(&config).await);
         report(&findings, global.json)?;
-        match findings.iter().any(|finding| finding.verdict == Verdict::Bad) {
-            true => Err(Failure::silent(Exit::Failed as u8)),
-            false => Ok(()),
+        if findings.iter().any(|finding| finding.verdict == Verdict::Bad) {
+            Err(Failure::silent(Exit::Failed as u8))
+        } else {
+            Ok(())
         }
     }
 }
@@ -101,12 +102,11 @@ fn clock() -> Finding {
     std::thread::sleep(Duration::from_millis(50));
     let stepped =
         Timestamp::now().duration_since(began.1).as_secs_f64() - began.0.elapsed().as_secs_f64();
-    match stepped.abs() < 0.02 {
-        true => finding("clock", Verdict::Good, format!("{now:.0}, and it runs evenly")),
-        false => {
-            let said = format!("it moved by {stepped:.3} s while 0.05 s passed: is it being set?");
-            finding("clock", Verdict::Warning, said)
-        }
+    if stepped.abs() < 0.02 {
+        finding("clock", Verdict::Good, format!("{now:.0}, and it runs evenly"))
+    } else {
+        let said = format!("it moved by {stepped:.3} s while 0.05 s passed: is it being set?");
+        finding("clock", Verdict::Warning, said)
     }
 }
 

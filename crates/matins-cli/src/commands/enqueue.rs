@@ -133,14 +133,14 @@ impl Enqueue {
             tags: &self.tags,
             ..Body::new(&self.kind, payload)
         };
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let answer = session.ask(Request::post(&["tasks"]).body(&body)?).await?;
         let task: Task = answer.decode()?;
         if self.wait {
             return report(&session, &ended(&session, &task.id).await?);
         }
         if session.out.json {
-            return session.print(&answer);
+            return answer.print();
         }
         output::line(&task.id)?;
         output::note(&said(&session, &task));
@@ -175,18 +175,16 @@ fn said(session: &Session, task: &Task) -> String {
     let kind = output::text::line(&task.kind);
     if task.deduplicated {
         let since = output::time::age_of(task.finished_at.as_deref(), crate::session::now());
-        return format!("{kind}: the key is taken, this task is {} {since}", task.word())
-            .trim_end()
-            .to_owned();
+        let said = format!("{kind}: the key is taken, this task is {} {since}", task.word());
+        return said.trim_end().to_owned();
     }
-    let mut said = format!("{kind}: {}", task.word());
-    if let Some(pool) = &task.pool {
-        said.push_str(&format!(" in pool {}", output::text::line(pool)));
-    }
-    if session.door.has_no_server() {
-        said.push_str("; no server runs on this store, it waits for: matins serve");
-    }
-    said
+    let pool = task.pool.as_deref().map(|pool| format!(" in pool {}", output::text::line(pool)));
+    let waits = if session.door.has_no_server() {
+        "; no server runs on this store, it waits for: matins serve"
+    } else {
+        ""
+    };
+    format!("{kind}: {}{}{waits}", task.word(), pool.unwrap_or_default())
 }
 
 /// How often a waiting command looks at first, and at most.
@@ -210,7 +208,7 @@ pub(super) async fn ended(session: &Session, id: &str) -> Result<Answer> {
 fn report(session: &Session, answer: &Answer) -> Result<()> {
     let task: Task = answer.decode()?;
     if session.out.json {
-        session.print(&answer)?;
+        answer.print()?;
     } else {
         output::line(&task.id)?;
         if let Some(result) = task.result.as_ref().filter(|result| result.get() != "null") {

@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn events_come_in_any_pieces() {
-        let text = ": ping\n\nevent: output\ndata: {\"a\":\"键\"}\n\nevent: end\r\ndata: 1\r\ndata: 2\r\n\r\n";
+        let text = ": ping\n\nevent: output\ndata: {\"a\":\"键\"}\n\n\
+                    event: end\r\ndata: 1\r\ndata: 2\r\n\r\n";
         for size in 1..text.len() {
             let mut events = Events::default();
             let found: Vec<_> = text.as_bytes().chunks(size).flat_map(|p| events.push(p)).collect();

@@ -4,6 +4,7 @@ use clap::Subcommand;
 
 use crate::door::{Answer, Method, Request};
 use crate::failure::Result;
+use crate::output::facts::Facts;
 use crate::output::table::tone_of;
 use crate::output::{self, Output, text};
 use crate::session::{Global, Session, now};
@@ -27,11 +28,11 @@ pub(crate) enum Ledger {
 
 impl Ledger {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         match self {
             Self::Show { kind, key } => {
                 let request = Request::get(&["ledger", &kind, &key]);
-                session.show(request, |answer, out| entry(answer, out)).await.map(|_| ())
+                session.show(request, entry).await.map(|_| ())
             }
             Self::Forget { kind, key } => {
                 let request = Request::new(Method::Delete, &["ledger", &kind, &key]);
@@ -44,16 +45,13 @@ impl Ledger {
 
 fn entry(answer: &Answer, out: &Output) -> Result<()> {
     let entry: views::Ledger = answer.decode()?;
-    let mut said = format!(
-        "{} {}: {} {}\ntask    {}",
-        text::line(&entry.kind),
-        text::line(&entry.execution_key),
-        out.tinted(tone_of(&entry.state), &entry.state),
-        out.moment(&entry.at, now()),
-        text::line(&entry.task_id),
-    );
-    if let Some(result) = entry.result.filter(|result| result.get() != "null") {
-        said.push_str(&format!("\nresult  {}", text::line(result.get())));
-    }
-    output::line(&said)
+    let mut facts = Facts::new(8);
+    facts.plain("type", Some(&entry.kind));
+    facts.plain("key", Some(&entry.execution_key));
+    facts.add("state", out.tinted(tone_of(&entry.state), &entry.state));
+    facts.add("since", out.moment(&entry.at, now()));
+    facts.plain("task", Some(&entry.task_id));
+    let result = entry.result.as_ref().map(|result| result.get());
+    facts.plain("result", result.filter(|result| *result != "null"));
+    output::line(&facts.to_string())
 }

@@ -24,9 +24,12 @@ impl Migrate {
         }
         let path = storage::path(&config).to_owned();
         let dry_run = self.dry_run;
-        let done = tokio::task::spawn_blocking(move || match dry_run {
-            true => matins_store::sqlite::migrate::pending(&path),
-            false => matins_store::sqlite::migrate::apply(&path),
+        let done = tokio::task::spawn_blocking(move || {
+            if dry_run {
+                matins_store::sqlite::migrate::pending(&path)
+            } else {
+                matins_store::sqlite::migrate::apply(&path)
+            }
         });
         let done = done.await.map_err(|panic| Failure::failed(format!("it broke: {panic}")))?;
         let steps = done.map_err(|error| storage::refused(&config, &error))?;
@@ -42,9 +45,10 @@ impl Migrate {
             return output::line("the store is up to date");
         }
         for step in steps {
-            match dry_run {
-                true => output::line(&format!("-- {} {}\n{}", step.version, step.name, step.sql))?,
-                false => output::line(&format!("applied {} {}", step.version, step.name))?,
+            if dry_run {
+                output::line(&format!("-- {} {}\n{}", step.version, step.name, step.sql))?;
+            } else {
+                output::line(&format!("applied {} {}", step.version, step.name))?;
             }
         }
         Ok(())

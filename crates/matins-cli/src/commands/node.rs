@@ -40,11 +40,11 @@ struct Worker {
 
 impl Node {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         match self {
             Self::List => {
                 let request = Request::get(&["workers"]);
-                session.show(request, |answer, out| workers(answer, out)).await.map(|_| ())
+                session.show(request, workers).await.map(|_| ())
             }
             Self::Forget { id } => forget(&session, &id).await,
         }

@@ -34,11 +34,11 @@ pub(crate) enum Pool {
 
 impl Pool {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = match &self {
             Self::List => {
                 let request = Request::get(&["pools"]);
-                return session.show(request, |answer, out| pools(answer, out)).await.map(|_| ());
+                return session.show(request, pools).await.map(|_| ());
             }
             Self::Pause { name, note } => {
                 let body = note.as_ref().map_or_else(|| json!({}), |note| json!({ "note": note }));
@@ -107,7 +107,7 @@ pub(crate) struct Freeze {
 
 impl Freeze {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::post(&["freeze"]).body(&json!({ "reason": self.reason }))?;
         let told = |_: &Answer, _: &Output| {
             output::line("frozen: nothing is claimed and nothing fires until matins thaw")
@@ -121,7 +121,7 @@ pub(crate) struct Thaw {}
 
 impl Thaw {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::post(&["thaw"]).body(&json!({}))?;
         session.show(request, |_, _| output::line("thawed")).await.map(|_| ())
     }

@@ -75,7 +75,7 @@ impl Run {
             max_retries: Some(self.max_retries),
             ..Body::new("command", Some(payload))
         };
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         // From here on somebody may be waiting, and may lose patience.
         let signals = Signals::new()?;
         let answer = session.ask(Request::post(&["tasks"]).body(&body)?).await?;
@@ -85,7 +85,7 @@ impl Run {
         }
         if self.detach {
             if session.out.json {
-                session.print(&answer)?;
+                answer.print()?;
             } else {
                 output::line(&task.id)?;
             }
@@ -127,7 +127,7 @@ impl Run {
 /// What a run under the same key left behind.
 fn recorded(session: &Session, answer: &crate::door::Answer, task: &Task) -> Result<u8> {
     if session.out.json {
-        session.print(answer)?;
+        answer.print()?;
         return Ok(0);
     }
     output::note(&format!("completed before, as {}", task.id));
@@ -228,10 +228,9 @@ impl<'a> Watch<'a> {
                 () = &mut waiting, if !said => Event::Waited,
             };
             match event {
-                Event::Followed(Ok(_)) => return Ok(None),
                 Event::Followed(Err(failure)) if failure.message.is_none() => return Err(failure),
-                // A server that went away: whoever comes after it is found by the next look.
-                Event::Followed(Err(_)) => return Ok(None),
+                // Ended, or a server went away: the next look finds whoever comes after it.
+                Event::Followed(_) => return Ok(None),
                 Event::Waited => {
                     said = true;
                     self.say_why().await;
@@ -273,7 +272,7 @@ impl<'a> Watch<'a> {
             return Ok(None);
         }
         if self.session.out.json {
-            self.session.print(&answer)?;
+            answer.print()?;
         }
         Ok(Some(exit_code(&task)))
     }

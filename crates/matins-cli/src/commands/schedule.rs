@@ -8,6 +8,7 @@ use serde_json::json;
 use super::task::more;
 use crate::door::{Answer, Method, Request};
 use crate::failure::Result;
+use crate::output::facts::Facts;
 use crate::output::table::{Value, tone_of};
 use crate::output::{self, Output, text, time};
 use crate::session::{Global, Session, now};
@@ -54,7 +55,7 @@ impl Schedule {
             Self::Show { name } => show(global, &name).await,
             Self::Set(set) => set.run(global).await,
             Self::Remove { name } => {
-                let session = Session::open(global).await?;
+                let session = Session::open(global)?;
                 let request = Request::new(Method::Delete, &["schedules", &name]);
                 let said = format!("{} is removed, its history stays", text::line(&name));
                 session.show(request, |_, _| output::line(&said)).await.map(|_| ())
@@ -66,7 +67,7 @@ impl Schedule {
             Self::Resume { name } => act(global, &name, "resume", &json!({})).await,
             Self::Trigger { name, label } => {
                 let body = label.map_or_else(|| json!({}), |label| json!({ "for": label }));
-                let session = Session::open(global).await?;
+                let session = Session::open(global)?;
                 let request = Request::post(&["schedules", &name, "trigger"]).body(&body)?;
                 session.show(request, |answer, _| triggered(answer)).await.map(|_| ())
             }
@@ -89,11 +90,11 @@ pub(crate) struct List {
 
 impl List {
     async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::get(&["schedules"])
             .query("limit", Some(self.limit.to_string()))
             .query("cursor", self.cursor);
-        session.show(request, |answer, out| schedules(answer, out)).await.map(|_| ())
+        session.show(request, schedules).await.map(|_| ())
     }
 }
 
@@ -104,7 +105,7 @@ fn schedules(answer: &Answer, out: &Output) -> Result<()> {
     for schedule in &page.schedules {
         grid.row([
             schedule.name.as_str().into(),
-            schedule.schedule.as_str().into(),
+            schedule.expression.as_str().into(),
             schedule.timezone.as_str().into(),
             schedule.kind.as_str().into(),
             Value::toned(tone_of(&schedule.state), &schedule.state),
@@ -125,22 +126,22 @@ fn schedules(answer: &Answer, out: &Output) -> Result<()> {
 const NEXT_FIRES: u32 = 5;
 
 async fn show(global: &Global, name: &str) -> Result<()> {
-    let session = Session::open(global).await?;
+    let session = Session::open(global)?;
     let answer = session.ask(Request::get(&["schedules", name])).await?;
     if session.out.json {
-        return session.print(&answer);
+        return answer.print();
     }
     let schedule: views::Schedule = answer.decode()?;
-    output::line(&facts(&schedule, &session.out))?;
+    output::line(&facts(&schedule, &session.out).to_string())?;
     let spec: serde_json::Value = answer.decode()?;
     let body = json!({
-        "schedule": schedule.schedule,
+        "schedule": schedule.expression,
         "timezone": schedule.timezone,
         "dst": spec["dst"],
         "count": NEXT_FIRES,
     });
     // `@every` counts from an anchor that a preview does not know.
-    if schedule.state == "active" && !schedule.schedule.starts_with("@every") {
+    if schedule.state == "active" && !schedule.expression.starts_with("@every") {
         let request = Request::post(&["schedules", "preview"]).body(&body)?;
         let fires: Fires = session.ask(request).await?.decode()?;
         output::line(&format!("\nnext fires\n{}", fire_table(&fires, &session.out)))?;
@@ -148,64 +149,56 @@ async fn show(global: &Global, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn facts(schedule: &views::Schedule, out: &Output) -> String {
+fn facts(schedule: &views::Schedule, out: &Output) -> Facts {
     let now = now();
-    let mut lines = Vec::new();
-    let mut add = |name: &str, value: Option<String>| {
-        lines.extend(value.map(|value| format!("{name:<12} {value}")));
-    };
-    let plain = |value: &Option<String>| value.as_deref().map(text::line);
     let moment = |value: &Option<String>| value.as_deref().map(|at| out.moment(at, now));
-    add("name", Some(text::line(&schedule.name)));
-    add("state", Some(out.tinted(tone_of(&schedule.state), &schedule.state)));
-    add("schedule", Some(text::line(&schedule.schedule)));
-    add("timezone", Some(text::line(&schedule.timezone)));
-    add("type", Some(text::line(&schedule.kind)));
-    let payload = schedule.payload.as_ref().filter(|p| p.get() != "null");
-    add("payload", payload.map(|p| text::line(p.get())));
-    add("key", plain(&schedule.execution_key));
-    add("pool", plain(&schedule.pool));
-    add("catch up", Some(text::line(&schedule.catch_up)));
-    add("overlap", Some(text::line(&schedule.overlap)));
-    add("start", moment(&schedule.start));
-    add("end", moment(&schedule.end));
-    add("managed by", Some(text::line(&schedule.managed_by)));
-    add("next fire", moment(&schedule.next_fire));
-    add("paused", moment(&schedule.paused_since));
-    add("note", plain(&schedule.note));
-    let live = schedule.active + schedule.held;
-    add(
-        "live tasks",
-        (live > 0).then(|| format!("{} active, {} held", schedule.active, schedule.held)),
-    );
-    let failures = schedule.failures_in_row;
-    add("failures", (failures > 0).then(|| format!("{failures} in a row")));
-    let balance = &schedule.balance;
-    add(
+    let mut facts = Facts::new(12);
+    facts.plain("name", Some(&schedule.name));
+    facts.add("state", out.tinted(tone_of(&schedule.state), &schedule.state));
+    facts.plain("schedule", Some(&schedule.expression));
+    facts.plain("timezone", Some(&schedule.timezone));
+    facts.plain("type", Some(&schedule.kind));
+    let payload = schedule.payload.as_ref().map(|payload| payload.get());
+    facts.plain("payload", payload.filter(|payload| *payload != "null"));
+    facts.plain("key", schedule.execution_key.as_deref());
+    facts.plain("pool", schedule.pool.as_deref());
+    facts.plain("catch up", Some(&schedule.catch_up));
+    facts.plain("overlap", Some(&schedule.overlap));
+    facts.add("start", moment(&schedule.start));
+    facts.add("end", moment(&schedule.end));
+    facts.plain("managed by", Some(&schedule.managed_by));
+    facts.add("next fire", moment(&schedule.next_fire));
+    facts.add("paused", moment(&schedule.paused_since));
+    facts.plain("note", schedule.note.as_deref());
+    let views::Schedule { active, held, failures_in_row, balance, .. } = schedule;
+    let live = (active + held > 0).then(|| format!("{active} active, {held} held"));
+    facts.add("live tasks", live);
+    facts.add("failures", (*failures_in_row > 0).then(|| format!("{failures_in_row} in a row")));
+    let views::Balance { expected, fired, coalesced, skipped, missed } = balance;
+    facts.add(
         "occurrences",
-        Some(format!(
-            "{} expected: {} fired, {} coalesced, {} skipped, {} missed",
-            balance.expected, balance.fired, balance.coalesced, balance.skipped, balance.missed
-        )),
+        format!(
+            "{expected} expected: {fired} fired, {coalesced} coalesced, {skipped} skipped, \
+             {missed} missed"
+        ),
     );
-    lines.join("\n")
+    facts
 }
 
 pub(super) fn told(answer: &Answer, out: &Output) -> Result<()> {
     let schedule: views::Schedule = answer.decode()?;
-    let mut said = format!(
-        "{} is {}",
+    let next = schedule.next_fire.as_deref().filter(|_| schedule.state == "active");
+    let next = next.map(|at| format!(", next fire {}", out.moment(at, now())));
+    output::line(&format!(
+        "{} is {}{}",
         text::line(&schedule.name),
-        out.tinted(tone_of(&schedule.state), &schedule.state)
-    );
-    if let Some(next) = schedule.next_fire.as_deref().filter(|_| schedule.state == "active") {
-        said.push_str(&format!(", next fire {}", out.moment(next, now())));
-    }
-    output::line(&said)
+        out.tinted(tone_of(&schedule.state), &schedule.state),
+        next.unwrap_or_default()
+    ))
 }
 
 async fn act(global: &Global, name: &str, act: &str, body: &serde_json::Value) -> Result<()> {
-    let session = Session::open(global).await?;
+    let session = Session::open(global)?;
     let request = Request::post(&["schedules", name, act]).body(body)?;
     session.show(request, told).await.map(|_| ())
 }
@@ -263,19 +256,18 @@ impl Backfill {
         if let Some(concurrency) = self.concurrency {
             body["concurrency"] = json!(concurrency);
         }
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::post(&["schedules", &self.name, "backfill"]).body(&body)?;
         if self.dry_run {
             let told = |answer: &Answer, _: &Output| {
                 let run: BackfillDryRun = answer.decode()?;
-                let mut said = format!(
+                let said = format!(
                     "would run {} occurrences, {} of them deduplicated by their keys",
                     run.count, run.deduplicated
                 );
-                for label in &run.labels {
-                    said.push_str(&format!("\n{}", text::line(label)));
-                }
-                output::line(&said)
+                let labels = run.labels.iter().map(|label| text::line(label));
+                let lines: Vec<String> = std::iter::once(said).chain(labels).collect();
+                output::line(&lines.join("\n"))
             };
             return session.show(request, told).await.map(|_| ());
         }
@@ -284,7 +276,7 @@ impl Backfill {
         if !self.detach {
             return super::dead::follow(&session, &operation.id, "started").await;
         }
-        if session.out.json { session.print(&answer) } else { output::line(&operation.id) }
+        if session.out.json { answer.print() } else { output::line(&operation.id) }
     }
 }
 
@@ -330,7 +322,7 @@ impl Preview {
                 body["dst"] = dst.clone();
             }
         }
-        let session = Session::detached(global).await?;
+        let session = Session::detached(global)?;
         let request = Request::post(&["schedules", "preview"]).body(&body)?;
         let told = |answer: &Answer, out: &Output| {
             let fires: Fires = answer.decode()?;
@@ -345,20 +337,24 @@ impl Preview {
 }
 
 fn fire_table(fires: &Fires, out: &Output) -> output::table::Grid {
-    let local = text::line(&fires.timezone);
-    let mut grid = out.grid(["UTC", &local, "NOTES"]);
-    for fire in &fires.fires {
+    let notes = |fire: &views::Fire| {
         let notes = fire.notes.iter().map(|note| match &**note {
             "dst_gap" => "the clock skips it: right after the gap",
             "dst_fold" => "the clock shows it twice",
             "merged" => "several local times at once",
             other => other,
         });
-        grid.row([
-            fire.utc.as_str().into(),
-            fire.local.as_str().into(),
-            notes.collect::<Vec<_>>().join(", ").into(),
-        ]);
+        notes.collect::<Vec<_>>().join(", ")
+    };
+    let zone = text::line(&fires.timezone);
+    if zone == "UTC" {
+        let mut grid = out.grid(["UTC"]);
+        fires.fires.iter().for_each(|fire| grid.row([fire.utc.as_str().into()]));
+        return grid;
+    }
+    let mut grid = out.grid(["UTC", &zone, "NOTES"]);
+    for fire in &fires.fires {
+        grid.row([fire.utc.as_str().into(), fire.local.as_str().into(), notes(fire).into()]);
     }
     grid
 }
@@ -376,11 +372,11 @@ pub(crate) struct History {
 
 impl History {
     async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::get(&["schedules", &self.name, "occurrences"])
             .query("limit", Some(self.limit.to_string()))
             .query("cursor", self.cursor);
-        session.show(request, |answer, out| occurrences(answer, out)).await.map(|_| ())
+        session.show(request, occurrences).await.map(|_| ())
     }
 }
 

@@ -2,10 +2,12 @@
 
 use clap::Args;
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::follow;
 use crate::door::{Answer, Door, Request};
 use crate::failure::{Failure, Result};
+use crate::output::facts::Facts;
 use crate::output::table::{Value, tone_of};
 use crate::output::{self, Output as Out, Tone, text, time};
 use crate::session::{Global, Session, now};
@@ -50,8 +52,8 @@ impl List {
             .query("q", self.query)
             .query("limit", Some(self.limit.to_string()))
             .query("cursor", self.cursor);
-        let session = Session::open(global).await?;
-        session.show(request, |answer, out| tasks(answer, out)).await.map(|_| ())
+        let session = Session::open(global)?;
+        session.show(request, tasks).await.map(|_| ())
     }
 }
 
@@ -103,88 +105,77 @@ pub(crate) struct Show {
 
 impl Show {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::get(&["tasks", &self.id]);
-        session.show(request, |answer, out| detail(answer, out)).await.map(|_| ())
+        session.show(request, detail).await.map(|_| ())
     }
 }
 
 pub(super) fn detail(answer: &Answer, out: &Out) -> Result<()> {
     let task: Task = answer.decode()?;
     let now = now();
-    let mut text = String::new();
-    for (name, value) in facts(&task, out, now) {
-        text.push_str(&format!("{name:<12} {value}\n"));
-    }
+    let mut parts = vec![facts(&task, out, now).to_string()];
     if let Some(error) = &task.error {
         let said = format!("{}: {}", error.class, text::block(&error.message));
-        text.push_str(&format!("\nerror        {}\n", out.tinted(Tone::Bad, &said)));
-        text.push_str(&format!("fingerprint  {}\n", text::line(&error.fingerprint)));
+        let mut facts = Facts::new(WIDTH);
+        facts.add("error", out.tinted(Tone::Bad, &said));
+        facts.plain("fingerprint", Some(&error.fingerprint));
+        parts.push(facts.to_string());
     }
     if !task.attempts.is_empty() {
-        text.push('\n');
-        text.push_str(&attempts(&task.attempts, out, now));
+        parts.push(attempts(&task.attempts, out, now));
     }
     if let Some(last) = task.attempts.last().filter(|attempt| !attempt.output.is_empty()) {
-        text.push_str(&format!("\noutput of attempt {}:\n", last.number));
-        text.push_str(&text::block(&last.output));
+        let written = text::block(&last.output);
+        parts.push(format!("output of attempt {}:\n{written}", last.number));
     }
-    output::line(&text)
+    output::line(&parts.join("\n"))
 }
 
-fn facts(task: &Task, out: &Out, now: jiff::Timestamp) -> Vec<(&'static str, String)> {
-    let mut facts = vec![
-        ("id", text::line(&task.id)),
-        ("type", text::line(&task.kind)),
-        ("state", out.tinted(tone_of(task.word()), &text::line(task.word()))),
-    ];
-    let mut add = |name, value: Option<String>| facts.extend(value.map(|value| (name, value)));
-    let plain = |value: &Option<String>| value.as_deref().map(text::line);
+/// Of the names beside the values.
+const WIDTH: usize = 12;
+
+fn facts(task: &Task, out: &Out, now: jiff::Timestamp) -> Facts {
     let moment = |value: &Option<String>| value.as_deref().map(|at| out.moment(at, now));
-    let raw = |value: &Option<Box<serde_json::value::RawValue>>| {
+    let raw = |value: &Option<Box<RawValue>>| {
         value.as_ref().filter(|v| v.get() != "null").map(|v| text::line(v.get()))
     };
     let nonzero = |count: Option<u64>| count.filter(|n| *n > 0).map(|n| n.to_string());
-    add("key", plain(&task.execution_key));
-    add("pool", plain(&task.pool));
-    add("priority", task.priority.filter(|n| *n != 0).map(|n| n.to_string()));
-    add("tags", task.tags.as_ref().filter(|t| !t.is_empty()).map(|t| text::line(&t.join(", "))));
-    add("turn key", plain(&task.concurrency_key));
-    add("schedule", plain(&task.schedule));
-    add("occurrence", plain(&task.occurrence));
-    add("due", moment(&task.run_at).filter(|_| task.state == "pending"));
-    add("expires", moment(&task.expires_at));
-    add(
-        "created",
-        moment(&task.created_at).map(|at| match &task.created_by {
-            Some(by) => format!("{at} by {}", text::line(by)),
-            None => at,
-        }),
-    );
-    add("started", moment(&task.started_at));
-    add("finished", moment(&task.finished_at));
-    add("cancelling", moment(&task.cancel_requested_at).filter(|_| !task.has_ended()));
-    add("cancelled", plain(&task.cancel_reason));
-    add("timeout", raw(&task.timeout).map(|t| seconds(&t)));
-    add("retries", task.retries.zip(task.max_retries).map(|(used, of)| format!("{used} of {of}")));
-    add("losses", nonzero(task.losses));
-    add("interrupted", nonzero(task.interruptions));
-    add("replays", nonzero(task.replays));
-    add("payload", raw(&task.payload));
-    add("result", raw(&task.result));
-    add(
-        "result",
-        task.result_dropped_bytes.map(|n| format!("dropped: {n} bytes exceed the limit")),
-    );
-    add(
+    let mut facts = Facts::new(WIDTH);
+    facts.plain("id", Some(&task.id));
+    facts.plain("type", Some(&task.kind));
+    facts.add("state", out.tinted(tone_of(task.word()), &text::line(task.word())));
+    facts.plain("key", task.execution_key.as_deref());
+    facts.plain("pool", task.pool.as_deref());
+    facts.add("priority", task.priority.filter(|n| *n != 0).map(|n| n.to_string()));
+    let tags = task.tags.as_ref().filter(|tags| !tags.is_empty());
+    facts.add("tags", tags.map(|tags| text::line(&tags.join(", "))));
+    facts.plain("turn key", task.concurrency_key.as_deref());
+    facts.plain("schedule", task.schedule.as_deref());
+    facts.plain("occurrence", task.occurrence.as_deref());
+    facts.add("due", moment(&task.run_at).filter(|_| task.state == "pending"));
+    facts.add("expires", moment(&task.expires_at));
+    let by = task.created_by.as_deref().map(|by| format!(" by {}", text::line(by)));
+    facts.add("created", moment(&task.created_at).map(|at| at + &by.unwrap_or_default()));
+    facts.add("started", moment(&task.started_at));
+    facts.add("finished", moment(&task.finished_at));
+    facts.add("cancelling", moment(&task.cancel_requested_at).filter(|_| !task.has_ended()));
+    facts.plain("cancelled", task.cancel_reason.as_deref());
+    facts.add("timeout", raw(&task.timeout).map(|t| seconds(&t)));
+    let retries = task.retries.zip(task.max_retries);
+    facts.add("retries", retries.map(|(used, of)| format!("{used} of {of}")));
+    facts.add("losses", nonzero(task.losses));
+    facts.add("interrupted", nonzero(task.interruptions));
+    facts.add("replays", nonzero(task.replays));
+    facts.add("payload", raw(&task.payload));
+    facts.add("result", raw(&task.result));
+    let dropped = task.result_dropped_bytes;
+    facts.add("result", dropped.map(|n| format!("dropped: {n} bytes exceed the limit")));
+    facts.add(
         "dismissed",
-        task.dismissed.as_ref().map(|d| {
-            format!(
-                "{} by {}: {}",
-                out.moment(&d.at, now),
-                text::line(&d.by),
-                text::line(&d.reason)
-            )
+        task.dismissed.as_ref().map(|dismissal| {
+            let (by, reason) = (text::line(&dismissal.by), text::line(&dismissal.reason));
+            format!("{} by {by}: {reason}", out.moment(&dismissal.at, now))
         }),
     );
     facts
@@ -241,7 +232,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::get(&["tasks", &self.id, "output"])
             .query("attempt", self.attempt.map(|n| n.to_string()));
         if self.follow {
@@ -287,23 +278,22 @@ pub(crate) struct Why {
 
 impl Why {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::get(&["tasks", &self.id, "why"]);
-        session.show(request, |answer, out| why(answer, out)).await.map(|_| ())
+        session.show(request, why).await.map(|_| ())
     }
 }
 
 fn why(answer: &Answer, out: &Out) -> Result<()> {
     let why: views::Why = answer.decode()?;
-    let mut said = out.tinted(tone_of(&why.state), &why.state);
-    if let Some(reason) = &why.reason {
-        said.push_str(&format!(", {reason}"));
-    }
-    said.push_str(&format!(": {}", text::line(&why.detail)));
-    if let Some(since) = &why.since {
-        said.push_str(&format!("\nsince {}", out.moment(since, now())));
-    }
-    output::line(&said)?;
+    let reason = why.reason.map(|reason| format!(", {reason}")).unwrap_or_default();
+    let since = why.since.map(|since| format!("\nsince {}", out.moment(&since, now())));
+    output::line(&format!(
+        "{}{reason}: {}{}",
+        out.tinted(tone_of(&why.state), &why.state),
+        text::line(&why.detail),
+        since.unwrap_or_default()
+    ))?;
     if let Some(hint) = &why.hint {
         output::note(&format!("hint: {}", text::line(hint)));
     }
@@ -343,12 +333,12 @@ impl Retry {
 /// Acts on each task by itself: one that refuses does not keep the others from it. The exit code
 /// is that of the first refusal.
 async fn act(global: &Global, ids: &[String], act: &str, reason: Option<&str>) -> Result<()> {
-    let session = Session::open(global).await?;
+    let session = Session::open(global)?;
     let mut first = None;
     for id in ids {
         let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
         let request = Request::post(&["tasks", id, act]).body(&body)?;
-        match session.show(request, |answer, out| acted(answer, out)).await {
+        match session.show(request, acted).await {
             Ok(_) => {}
             Err(failure) if failure.message.is_some() && ids.len() > 1 => {
                 crate::say(&failure);
@@ -377,7 +367,7 @@ pub(crate) struct Rerun {
 
 impl Rerun {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::post(&["tasks", &self.id, "rerun"]).body(&json!({}))?;
         let told = |answer: &Answer, _: &Out| {
             let task: Task = answer.decode()?;

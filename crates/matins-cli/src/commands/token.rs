@@ -29,7 +29,7 @@ pub(crate) enum Token {
 
 impl Token {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         match self {
             Self::Create { name, role, types } => {
                 let body = json!({ "name": name, "role": role, "types": types });
@@ -38,7 +38,7 @@ impl Token {
             }
             Self::List => {
                 let request = Request::get(&["tokens"]);
-                session.show(request, |answer, out| tokens(answer, out)).await.map(|_| ())
+                session.show(request, tokens).await.map(|_| ())
             }
             Self::Revoke { name } => {
                 let request = Request::new(Method::Delete, &["tokens", &name]);

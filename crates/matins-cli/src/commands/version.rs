@@ -11,6 +11,7 @@ use crate::session::Global;
 pub(crate) struct Version {}
 
 impl Version {
+    #[allow(clippy::unused_self, reason = "every command is run the same way")]
     pub(crate) fn run(self, global: &Global) -> Result<()> {
         let version = env!("CARGO_PKG_VERSION");
         let zones = matins_core::cron::tz_release();

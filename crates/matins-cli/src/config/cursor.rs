@@ -348,12 +348,11 @@ impl<'a> Table<'a> {
         expected: &str,
         read: impl FnOnce(&Cursor<'a>) -> Option<T>,
     ) -> Option<T> {
-        match self.cursor(name) {
-            Some(cursor) => read(&cursor),
-            None => {
-                self.missing(name, expected);
-                None
-            }
+        if let Some(cursor) = self.cursor(name) {
+            read(&cursor)
+        } else {
+            self.missing(name, expected);
+            None
         }
     }
 

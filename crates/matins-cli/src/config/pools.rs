@@ -31,19 +31,17 @@ pub(crate) fn pools(at: &Cursor<'_>) -> Option<BTreeMap<Name, PoolRule>> {
                 item.reader.note(item.problem(error.message));
                 continue;
             }
-            match owners.get(&kind) {
-                Some((owner, first)) => {
-                    let message = match owner == &key.text {
-                        true => format!("the type {kind} is listed twice"),
-                        false => format!("the type {kind} already belongs to pool {owner}"),
-                    };
-                    let problem = item.problem(message);
-                    item.reader.note(problem.and_at(&first.node.place, "first listed"));
-                }
-                None => {
-                    types.insert(kind.as_str().into());
-                    owners.insert(kind, (key.text.clone(), item));
-                }
+            if let Some((owner, first)) = owners.get(&kind) {
+                let message = if owner == &key.text {
+                    format!("the type {kind} is listed twice")
+                } else {
+                    format!("the type {kind} already belongs to pool {owner}")
+                };
+                let problem = item.problem(message);
+                item.reader.note(problem.and_at(&first.node.place, "first listed"));
+            } else {
+                types.insert(kind.as_str().into());
+                owners.insert(kind, (key.text.clone(), item));
             }
         }
         if let Some(max_workers) = max_workers {

@@ -183,10 +183,10 @@ pub(crate) fn nearest<'a>(
 ) -> Option<&'a str> {
     let folded = word.to_lowercase().replace(['-', ' '], "_");
     let other = WORDS_OF_OTHERS.iter().find(|(theirs, _)| *theirs == folded).map(|(_, ours)| *ours);
-    if let Some(ours) = other {
-        if let Some(found) = known.clone().find(|k| *k == ours) {
-            return Some(found);
-        }
+    if let Some(ours) = other
+        && let Some(found) = known.clone().find(|k| *k == ours)
+    {
+        return Some(found);
     }
     let within = (word.chars().count() / 3).max(1);
     known

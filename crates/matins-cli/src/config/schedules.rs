@@ -102,21 +102,20 @@ fn cron(at: &Cursor<'_>) -> Option<String> {
 /// Points into the expression where the text of the file is the text of the value: unquoted,
 /// or in quotes with nothing escaped before the fault.
 fn cron_problem(at: &Cursor<'_>, error: &CronError) -> Problem {
-    let mut message = format!("{} at position {}", error.field.name(), error.position());
-    if !error.found.is_empty() {
-        message.push_str(&format!(" ({})", error.found));
-    }
-    message.push_str(&format!(": {}", error.problem));
-    let mut problem = at.problem(message);
+    let CronError { field, found, problem, hint, .. } = error;
+    let found = if found.is_empty() { String::new() } else { format!(" ({found})") };
+    let position = error.position();
+    let message = format!("{} at position {position}{found}: {problem}", field.name());
+    let mut told = at.problem(message);
     if let (Place::File(bytes), Value::Scalar(scalar)) = (&at.node.place, &at.node.value) {
         let quotes = bytes.len().saturating_sub(scalar.text.len());
         if quotes == 0 || quotes == 2 {
             let begin = bytes.start + quotes / 2;
-            problem.place = Place::File(begin + error.span.start..begin + error.span.end);
+            told.place = Place::File(begin + error.span.start..begin + error.span.end);
         }
     }
-    problem.hint.clone_from(&error.hint);
-    problem
+    told.hint.clone_from(hint);
+    told
 }
 
 pub(crate) fn timezone(at: &Cursor<'_>) -> Option<String> {

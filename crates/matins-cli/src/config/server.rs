@@ -36,9 +36,10 @@ pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
         return None;
     }
     let problem = at.problem("expected sqlite:PATH");
-    at.reader.note(match location.secret {
-        true => problem,
-        false => problem.hint(format!("did you mean sqlite:{text}?")),
+    at.reader.note(if location.secret {
+        problem
+    } else {
+        problem.hint(format!("did you mean sqlite:{text}?"))
     });
     None
 }
@@ -221,9 +222,12 @@ pub(crate) fn unavailable(table: &Table<'_>) {
         Value::Scalar(scalar) if scalar.text == "off" => Some(()),
         _ => c.fail("only off is available in this build: there is no Redis to mirror to"),
     });
-    table.get("accept_volatile", |c| match c.boolean()? {
-        true => c.fail("only false is available in this build: every task is stored"),
-        false => Some(()),
+    table.get("accept_volatile", |c| {
+        if c.boolean()? {
+            c.fail("only false is available in this build: every task is stored")
+        } else {
+            Some(())
+        }
     });
     table.get("store_connections", |c| c.count(1..=100));
     table.get("outage_after", Cursor::duration);

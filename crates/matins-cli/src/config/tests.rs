@@ -71,7 +71,8 @@ tasks:
     rate_limit: 100/m
     concurrency: 2
     concurrency_key: /tenant
-  notify: {executor: http, url: "http://10.0.0.1/x", headers: {X-Key: "env:THE_KEY"}, max_retries: 0}
+  notify:
+    {executor: http, url: "http://10.0.0.1/x", headers: {X-Key: "env:THE_KEY"}, max_retries: 0}
 allow_commands: [command]
 "#,
         &[("THE_KEY", "S3KR1T-42")],
@@ -105,7 +106,8 @@ allow_commands: [command]
 fn a_problem_says_where_what_and_what_instead() {
     assert_eq!(
         error("task_pools:\n  io_pool:\n    max_workers: 0\n    task_types: []\n"),
-        "matins.yaml:3:18: task_pools.io_pool.max_workers: expected a whole number from 1 to 10000, got 0
+        "matins.yaml:3:18: task_pools.io_pool.max_workers: \
+         expected a whole number from 1 to 10000, got 0
   |
 3 |     max_workers: 0
   |                  ^"
@@ -165,118 +167,116 @@ listen: 127.0.0.1:6285
     assert_eq!(error.problems.len(), 8, "{told}");
 }
 
+/// Texts, and what each is answered with.
+const WRONG: &[(&str, &str)] = &[
+    ("task_pools: {a: {max_workers: 3}}", "the key task_types is missing"),
+    ("task_pools: {a: {task_types: [x]}}", "the key max_workers is missing"),
+    ("task_pools: {a: {max_workers: '3', task_types: []}}", "expected a whole number"),
+    ("task_pools: {a: {max_workers: 03, task_types: []}}", "expected a whole number"),
+    ("task_pools: {a: {max_workers: 1e1, task_types: []}}", "expected a whole number"),
+    ("task_pools: {a: {max_workers: 1, task_types: x}}", "expected a list such as [a, b], got x"),
+    ("task_pools: {default: {workers: 3}}", "did you mean max_workers?"),
+    ("task_pools: [a]", "expected a mapping of names, got a list"),
+    ("tasks: {x: {executor: command}}", "the key command or shell is missing"),
+    ("tasks: {x: {executor: command, command: ls -l}}", "expected a list of words"),
+    ("tasks: {x: {executor: command, command: []}}", "begins with a program"),
+    ("tasks: {x: {executor: command, command: [ls], shell: ls}}", "give one of the two"),
+    ("tasks: {x: {executor: command, command: [ls], url: x}}", "belongs to executor http"),
+    (
+        "tasks: {x: {executor: http, url: 'ftp://x'}}",
+        "expected an http or https URL, got \"ftp://x\"",
+    ),
+    ("tasks: {x: {executor: http}}", "the key url is missing"),
+    ("tasks: {x: {executor: http, url: 'http://x', method: post}}", "did you mean POST?"),
+    (
+        "tasks: {x: {executor: http, url: 'http://x', headers: {'a b': c}}}",
+        "not the name of a header",
+    ),
+    ("tasks: {x: {executor: agent}}", "executor agent is not available in this build"),
+    ("tasks: {command: {executor: command, command: [ls]}}", "command is built in"),
+    ("tasks: {x: {executor: command, command: [ls], timeout: 0}}", "or the word none, got 0"),
+    ("tasks: {x: {executor: command, command: [ls], concurrency_key: tenant}}", "a JSON pointer"),
+    ("tasks: {x: {executor: command, command: [ls], rate_limit: 5/w}}", "is not a rate"),
+    ("defaults: {backoff: {initial: 2h, max: 1h}}", "expected at least backoff.initial"),
+    ("defaults: {backoff: {jitter: 2}}", "expected a number from 0 to 1, got 2"),
+    ("defaults: {timeout: 5x}", "or the word none, got 5x"),
+    ("defaults: {timeout:}", "got nothing"),
+    ("schedules: {s: {type: x}}", "the key schedule is missing"),
+    ("schedules: {s: {cron: '* * * * *', type: x}}", "did you mean schedule?"),
+    (
+        "schedules: {s: {schedule: '* * * * *', type: x, paused: yes}}",
+        "expected true or false, got yes",
+    ),
+    (
+        "schedules: {s: {schedule: '* * * * *', type: x, timezone: Asia/Shangai}}",
+        "did you mean Asia/Shanghai?",
+    ),
+    (
+        "schedules: {s: {schedule: '* * * * *', type: x, overlap: buffer}}",
+        "expected skip, buffer_one, buffer_all",
+    ),
+    ("schedules: {s: {schedule: '0 0 30 2 *', type: x}}", "no year has such a day"),
+    (
+        "schedules: {s: {schedule: '* * * * *', type: x, payload: 0x1F}}",
+        "JSON cannot keep as written",
+    ),
+    (
+        "schedules: {s: {schedule: '* * * * *', type: x, payload: [.inf]}}",
+        "JSON cannot keep as written",
+    ),
+    ("redis: 'redis://localhost'", "redis: is not available in this build; available: sqlite"),
+    (
+        "store: postgres://localhost/x",
+        "a postgres store is not available in this build; available: sqlite",
+    ),
+    ("store: matins.db", "did you mean sqlite:matins.db?"),
+    ("store: 'sqlite:'", "expected a file name"),
+    ("alerts: {channels: {}}", "nobody would be told"),
+    ("accept_volatile: true", "only false is available"),
+    ("redis_mirror: {horizon: 1h}", "only off is available"),
+    ("listen: somewhere", "expected an address and port"),
+    ("node_id: a/b", "expected at most 100 letters"),
+    ("auth: {tokens: {a: {token: '', role: admin}}}", "the token is empty"),
+    (
+        "schedules: {s: {schedule: '@daily', type: x, execution_key: 'k-{{ occurrence.dat }}'}}",
+        "schedules.s.execution_key:",
+    ),
+    (
+        "schedules: {s: {schedule: '@daily', type: x, blackout: [{from: '25:00', to: '1:00'}]}}",
+        "schedules.s.blackout:",
+    ),
+    (
+        "schedules: {s: {schedule: '@daily', type: x, start: 2027-01-02T00:00:00Z, \
+         end: 2027-01-01T00:00:00Z}}",
+        "schedules.s.end: must lie after start",
+    ),
+    (
+        "auth: {tokens: {a: {token: 'env:NOT_THERE', role: admin}}}",
+        "the environment has no NOT_THERE",
+    ),
+    (
+        "auth: {tokens: {a: {token: 'file:not.there', role: admin}}}",
+        "/etc/matins/not.there cannot be read",
+    ),
+    (
+        "auth: {tokens: {a: {token: 0123456789012345678901234, role: root}}}",
+        "expected viewer, operator",
+    ),
+    ("limits: {payload_bytes: 1}", "from 1KiB to 1GiB, got 1"),
+    ("http: {allow: [10.0.0.0/40]}", "expected an address range"),
+    ("allow_commands: some", "expected none, any, or a list"),
+    ("display_timezone: PST", "America/Los_Angeles"),
+    ("a: 1\n---\nb: 2", "expected one document"),
+    ("a: [", "matins.yaml:1:"),
+    ("lease: !!int 3", "the tag int is not known here"),
+    ("? [a]\n: b", "expected a key that is a word"),
+    ("- a", "expected a mapping of keys, got a list"),
+    ("just text", "expected a mapping of keys, got just text"),
+];
+
 #[test]
 fn wrong_values_are_refused_by_name() {
-    for (text, expected) in [
-        ("task_pools: {a: {max_workers: 3}}", "the key task_types is missing"),
-        ("task_pools: {a: {task_types: [x]}}", "the key max_workers is missing"),
-        ("task_pools: {a: {max_workers: '3', task_types: []}}", "expected a whole number"),
-        ("task_pools: {a: {max_workers: 03, task_types: []}}", "expected a whole number"),
-        ("task_pools: {a: {max_workers: 1e1, task_types: []}}", "expected a whole number"),
-        (
-            "task_pools: {a: {max_workers: 1, task_types: x}}",
-            "expected a list such as [a, b], got x",
-        ),
-        ("task_pools: {default: {workers: 3}}", "did you mean max_workers?"),
-        ("task_pools: [a]", "expected a mapping of names, got a list"),
-        ("tasks: {x: {executor: command}}", "the key command or shell is missing"),
-        ("tasks: {x: {executor: command, command: ls -l}}", "expected a list of words"),
-        ("tasks: {x: {executor: command, command: []}}", "begins with a program"),
-        ("tasks: {x: {executor: command, command: [ls], shell: ls}}", "give one of the two"),
-        ("tasks: {x: {executor: command, command: [ls], url: x}}", "belongs to executor http"),
-        (
-            "tasks: {x: {executor: http, url: 'ftp://x'}}",
-            "expected an http or https URL, got \"ftp://x\"",
-        ),
-        ("tasks: {x: {executor: http}}", "the key url is missing"),
-        ("tasks: {x: {executor: http, url: 'http://x', method: post}}", "did you mean POST?"),
-        (
-            "tasks: {x: {executor: http, url: 'http://x', headers: {'a b': c}}}",
-            "not the name of a header",
-        ),
-        ("tasks: {x: {executor: agent}}", "executor agent is not available in this build"),
-        ("tasks: {command: {executor: command, command: [ls]}}", "command is built in"),
-        ("tasks: {x: {executor: command, command: [ls], timeout: 0}}", "or the word none, got 0"),
-        (
-            "tasks: {x: {executor: command, command: [ls], concurrency_key: tenant}}",
-            "a JSON pointer",
-        ),
-        ("tasks: {x: {executor: command, command: [ls], rate_limit: 5/w}}", "is not a rate"),
-        ("defaults: {backoff: {initial: 2h, max: 1h}}", "expected at least backoff.initial"),
-        ("defaults: {backoff: {jitter: 2}}", "expected a number from 0 to 1, got 2"),
-        ("defaults: {timeout: 5x}", "or the word none, got 5x"),
-        ("defaults: {timeout:}", "got nothing"),
-        ("schedules: {s: {type: x}}", "the key schedule is missing"),
-        ("schedules: {s: {cron: '* * * * *', type: x}}", "did you mean schedule?"),
-        (
-            "schedules: {s: {schedule: '* * * * *', type: x, paused: yes}}",
-            "expected true or false, got yes",
-        ),
-        (
-            "schedules: {s: {schedule: '* * * * *', type: x, timezone: Asia/Shangai}}",
-            "did you mean Asia/Shanghai?",
-        ),
-        (
-            "schedules: {s: {schedule: '* * * * *', type: x, overlap: buffer}}",
-            "expected skip, buffer_one, buffer_all",
-        ),
-        ("schedules: {s: {schedule: '0 0 30 2 *', type: x}}", "no year has such a day"),
-        (
-            "schedules: {s: {schedule: '* * * * *', type: x, payload: 0x1F}}",
-            "JSON cannot keep as written",
-        ),
-        (
-            "schedules: {s: {schedule: '* * * * *', type: x, payload: [.inf]}}",
-            "JSON cannot keep as written",
-        ),
-        ("redis: 'redis://localhost'", "redis: is not available in this build; available: sqlite"),
-        (
-            "store: postgres://localhost/x",
-            "a postgres store is not available in this build; available: sqlite",
-        ),
-        ("store: matins.db", "did you mean sqlite:matins.db?"),
-        ("store: 'sqlite:'", "expected a file name"),
-        ("alerts: {channels: {}}", "nobody would be told"),
-        ("accept_volatile: true", "only false is available"),
-        ("redis_mirror: {horizon: 1h}", "only off is available"),
-        ("listen: somewhere", "expected an address and port"),
-        ("node_id: a/b", "expected at most 100 letters"),
-        ("auth: {tokens: {a: {token: '', role: admin}}}", "the token is empty"),
-        (
-            "schedules: {s: {schedule: '@daily', type: x, execution_key: 'k-{{ occurrence.dat }}'}}",
-            "schedules.s.execution_key:",
-        ),
-        (
-            "schedules: {s: {schedule: '@daily', type: x, blackout: [{from: '25:00', to: '1:00'}]}}",
-            "schedules.s.blackout:",
-        ),
-        (
-            "schedules: {s: {schedule: '@daily', type: x, start: 2027-01-02T00:00:00Z, end: 2027-01-01T00:00:00Z}}",
-            "schedules.s.end: must lie after start",
-        ),
-        (
-            "auth: {tokens: {a: {token: 'env:NOT_THERE', role: admin}}}",
-            "the environment has no NOT_THERE",
-        ),
-        (
-            "auth: {tokens: {a: {token: 'file:not.there', role: admin}}}",
-            "/etc/matins/not.there cannot be read",
-        ),
-        (
-            "auth: {tokens: {a: {token: 0123456789012345678901234, role: root}}}",
-            "expected viewer, operator",
-        ),
-        ("limits: {payload_bytes: 1}", "from 1KiB to 1GiB, got 1"),
-        ("http: {allow: [10.0.0.0/40]}", "expected an address range"),
-        ("allow_commands: some", "expected none, any, or a list"),
-        ("display_timezone: PST", "America/Los_Angeles"),
-        ("a: 1\n---\nb: 2", "expected one document"),
-        ("a: [", "matins.yaml:1:"),
-        ("lease: !!int 3", "the tag int is not known here"),
-        ("? [a]\n: b", "expected a key that is a word"),
-        ("- a", "expected a mapping of keys, got a list"),
-        ("just text", "expected a mapping of keys, got just text"),
-    ] {
+    for (text, expected) in WRONG {
         let told = load(text).expect_err(text).to_string();
         assert!(told.contains(expected), "{text}\n  should say {expected:?}, says:\n{told}");
     }
@@ -314,14 +314,19 @@ schedules:
     .unwrap();
     assert_eq!(
         config.schedules[0].payload.as_str(),
-        r#"{"id":1970670598291982290,"big":123456789012345678901234567890,"neg":-9223372036854775808,"d":0.10,"e":1E400,"word":"no","text":"7","none":null,"on":true,"list":[1,"a",{"b":null}],"1":"键 \" \\ \u0001"}"#
+        concat!(
+            r#"{"id":1970670598291982290,"big":123456789012345678901234567890,"#,
+            r#""neg":-9223372036854775808,"d":0.10,"e":1E400,"word":"no","text":"7","#,
+            r#""none":null,"on":true,"list":[1,"a",{"b":null}],"1":"键 \" \\ \u0001"}"#,
+        )
     );
 }
 
 #[test]
 fn anchors_and_merges_are_followed() {
     let config = load(
-        "tasks:\n  a: &a {executor: command, command: [ls], timeout: 1m}\n  b: {<<: *a, timeout: 2m}\n",
+        "tasks:\n  a: &a {executor: command, command: [ls], timeout: 1m}\n  \
+         b: {<<: *a, timeout: 2m}\n",
     )
     .unwrap();
     assert_eq!(config.rules.policy_of("b").timeout, Timeout::After(Duration::from_secs(120)));

@@ -231,18 +231,15 @@ impl<'a> Builder<'a> {
             value_of_one => vec![Node { place: value.place, value: value_of_one }],
         };
         for source in sources {
-            match source.value {
-                Value::Map(entries) => {
-                    for (key, node) in entries {
-                        if merged.iter().all(|(known, _)| known.text != key.text) {
-                            merged.push((key, node));
-                        }
+            if let Value::Map(entries) = source.value {
+                for (key, node) in entries {
+                    if merged.iter().all(|(known, _)| known.text != key.text) {
+                        merged.push((key, node));
                     }
                 }
-                _ => {
-                    let message = format!("expected a mapping to merge, got {}", source.describe());
-                    self.problems.push(Problem::new(source.place, "<<", message));
-                }
+            } else {
+                let message = format!("expected a mapping to merge, got {}", source.describe());
+                self.problems.push(Problem::new(source.place, "<<", message));
             }
         }
     }

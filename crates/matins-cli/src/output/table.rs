@@ -55,9 +55,10 @@ impl Output {
     pub(crate) fn grid<const N: usize>(&self, headings: [&str; N]) -> Grid {
         let mut table = Table::new();
         table.load_style(comfy_table::presets::NOTHING);
-        table.set_content_arrangement(match self.terminal {
-            true => ContentArrangement::Dynamic,
-            false => ContentArrangement::Disabled,
+        table.set_content_arrangement(if self.terminal {
+            ContentArrangement::Dynamic
+        } else {
+            ContentArrangement::Disabled
         });
         if N > 0 {
             let heading = |heading: &str| {

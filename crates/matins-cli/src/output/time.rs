@@ -45,7 +45,7 @@ pub(crate) fn took(length: Duration) -> String {
 impl Output {
     /// `2026-11-29 18:00:00 UTC`, or in the chosen zone with UTC behind it.
     pub(crate) fn exact(&self, at: Timestamp) -> String {
-        let utc = format!("{:.0}", at).replace('T', " ").replace('Z', " UTC");
+        let utc = format!("{at:.0}").replace('T', " ").replace('Z', " UTC");
         if self.zone.name() == "UTC" {
             return utc;
         }

@@ -9,6 +9,7 @@ use matins_core::schedule::ScheduleStatus;
 
 use super::{AdminToken, Running};
 use crate::config::LogFormat;
+use crate::output::facts::Facts;
 use crate::output::{self, text, time};
 use crate::place;
 use crate::storage;
@@ -35,35 +36,37 @@ pub(super) async fn show(
         tracing::warn!("no alert channel: nobody will be told");
         return;
     }
-    let mut lines =
-        vec![format!("matins {} is ready after {}", env!("CARGO_PKG_VERSION"), time::took(took))];
-    let mut add = |name: &str, value: String| lines.push(format!("  {name:<10} {value}"));
-    add("address", if url.is_empty() { "none: this node has no API".to_owned() } else { url });
+    let mut facts = Facts::new(12);
+    facts.add(
+        "  address",
+        if url.is_empty() { "none: this node has no API".to_owned() } else { url },
+    );
     if let Some(token) = token {
         let path = place::token_path(config).display().to_string();
         let shown = token.is_new && std::io::stdout().is_terminal();
-        add(
-            "token",
+        facts.add(
+            "  token",
             if shown { format!("{}, kept in {path}", token.secret) } else { format!("in {path}") },
         );
     } else {
-        add("token", "those of auth.tokens".to_owned());
+        facts.add("  token", "those of auth.tokens".to_owned());
     }
-    add("node", text::line(&running.node_id));
-    add("store", store);
+    facts.add("  node", text::line(&running.node_id));
+    facts.add("  store", store);
     let file = config.file.as_ref().map(|file| file.display().to_string());
-    add(
-        "file",
+    facts.add(
+        "  file",
         file.unwrap_or_else(|| "none: built-in defaults (matins init writes one)".to_owned()),
     );
-    add("pools", pools);
-    add("schedules", schedules(running).await);
+    facts.add("  pools", pools);
+    facts.add("  schedules", schedules(running).await);
     if paused {
-        add("paused", "nothing is claimed and nothing fires until matins thaw".to_owned());
+        facts.add("  paused", "nothing is claimed and nothing fires until matins thaw".to_owned());
     }
-    add("alerts", "no alert channel: nobody will be told".to_owned());
+    facts.add("  alerts", "no alert channel: nobody will be told".to_owned());
     // A closed standard output is no reason not to serve.
-    let _ = output::line(&lines.join("\n"));
+    let version = env!("CARGO_PKG_VERSION");
+    let _ = output::line(&format!("matins {version} is ready after {}\n{facts}", time::took(took)));
 }
 
 async fn schedules(running: &Running) -> String {

@@ -2,7 +2,7 @@
 //! with a mistake changes nothing.
 
 use matins_runtime::Client;
-use sha2::{Digest as _, Sha256};
+use matins_server::auth::hash_hex;
 
 use super::Running;
 use crate::config::Config;
@@ -35,7 +35,7 @@ impl Running {
         }
         // What needs a restart is still what this process runs with.
         let Config { rules, schedules, source, .. } = config;
-        self.config = Config { rules, schedules, source, ..self.config.clone() };
+        self.config = Config { source, rules, schedules, ..self.config.clone() };
         Ok(())
     }
 }
@@ -76,8 +76,7 @@ pub(super) async fn apply_schedules(client: &Client, config: &Config, node_id: &
         return Ok(());
     }
     let failed = |error: matins_core::store::StoreError| Failure::unreachable(error.to_string());
-    let digest = Sha256::digest(config.source.as_bytes());
-    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hash_hex(&config.source);
     let key = format!("schedules_file:{node_id}");
     let store = client.store();
     if store.note(&key).await.map_err(failed)?.as_deref() == Some(&digest) {

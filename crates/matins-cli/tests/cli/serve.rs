@@ -236,7 +236,8 @@ fn health_is_open_and_systemd_is_told() {
 #[test]
 fn output_is_followed_while_it_is_written() {
     let sandbox = Sandbox::with_config(
-        "tasks: {t: {executor: command, shell: 'echo one; sleep 0.3; printf \"\\\\377\\\\n\"; echo 二'}}",
+        "tasks:
+  t: {executor: command, shell: 'echo one; sleep 0.3; printf \"\\\\377\\\\n\"; echo 二'}\n",
     );
     let server = sandbox.serve(&[]);
     let id = sandbox.enqueue(&["t", "--in", "300ms"]);

@@ -50,10 +50,10 @@ pub(crate) struct Set {
     /// Most occurrences that are made up for [default: 100]
     #[arg(long, value_name = "N")]
     catch_up_max: Option<u64>,
-    /// skip, buffer_one, buffer_all, cancel_previous or allow [default: skip]
+    /// skip, `buffer_one`, `buffer_all`, `cancel_previous` or allow [default: skip]
     #[arg(long, value_name = "WHAT")]
     overlap: Option<String>,
-    /// Most tasks that buffer_all holds [default: 1000]
+    /// Most tasks that `buffer_all` holds [default: 1000]
     #[arg(long, value_name = "N")]
     overlap_max: Option<u64>,
     /// A local time that a clock change skips: run or skip [default: run]
@@ -103,7 +103,7 @@ pub(crate) struct Set {
 impl Set {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
         let body = self.body()?;
-        let session = Session::open(global).await?;
+        let session = Session::open(global)?;
         let request = Request::new(Method::Put, &["schedules", &self.name]).body(&body)?;
         session.show(request, super::told).await.map(|_| ())
     }
