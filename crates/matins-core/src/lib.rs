@@ -25,6 +25,7 @@ pub mod store;
 pub mod task;
 pub mod template;
 pub mod why;
+pub mod words;
 
 pub use json::Json;
 pub use task::{NewTask, State, Task, TaskId};

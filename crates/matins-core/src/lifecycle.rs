@@ -31,23 +31,38 @@ pub const QUARANTINE_LOSSES: u32 = 2;
 /// How a run ended, in the words of whoever ran it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    Completed { result: Option<Json>, result_dropped_bytes: Option<u64> },
-    Failed { error: TaskError, permanent: bool, retry_after: Option<RetryAfter> },
+    Completed {
+        result: Option<Json>,
+        result_dropped_bytes: Option<u64>,
+    },
+    Failed {
+        error: TaskError,
+        permanent: bool,
+        retry_after: Option<RetryAfter>,
+    },
     /// Ended by its time limit.
-    TimedOut { error: TaskError },
+    TimedOut {
+        error: TaskError,
+    },
     /// Ended because somebody asked for it.
     Cancelled,
     /// The worker or the runner died under it.
-    Lost { error: TaskError },
+    Lost {
+        error: TaskError,
+    },
     /// Ended by our own shutdown.
     Interrupted,
     /// Wants to run later without using a retry.
-    Snoozed { at: Timestamp },
+    Snoozed {
+        at: Timestamp,
+    },
     /// The run recorded its own completion in a transaction of its own. If that was committed,
     /// this settlement is fenced; if it was not, the work is not done.
     SettledByRun,
     /// Given back: never started, or handed back by a remote worker.
-    Released { at: Timestamp },
+    Released {
+        at: Timestamp,
+    },
 }
 
 /// An explicit wish for the time of the next try.
@@ -70,12 +85,19 @@ pub struct Trace {
 /// Where a task goes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
-    Completed { result: Option<Json>, result_dropped_bytes: Option<u64> },
+    Completed {
+        result: Option<Json>,
+        result_dropped_bytes: Option<u64>,
+    },
     /// Pending again.
-    Again { run_at: Timestamp },
+    Again {
+        run_at: Timestamp,
+    },
     /// A dead letter.
     Failed,
-    Cancelled { reason: &'static str },
+    Cancelled {
+        reason: &'static str,
+    },
 }
 
 /// One fenced write: how the attempt ended and where the task goes.

@@ -9,9 +9,7 @@ use jiff::Timestamp;
 use crate::Json;
 use crate::duration::Timeout;
 use crate::lifecycle::later;
-use crate::limits::{
-    Limits, NAME_BYTES_MAX, PRIORITY_MAX, RETRIES_MAX, TAG_BYTES_MAX, TAGS_MAX,
-};
+use crate::limits::{Limits, NAME_BYTES_MAX, PRIORITY_MAX, RETRIES_MAX, TAG_BYTES_MAX, TAGS_MAX};
 use crate::retry::Backoff;
 use crate::task::{Name, NewTask, OnDuplicate, TaskId};
 
@@ -224,11 +222,7 @@ pub fn check_tags(tags: &[String]) -> Result<(), FieldError> {
 
 /// The concurrency key that a type's pointer finds in a payload: text as it is, numbers and
 /// booleans as JSON writes them, nothing for `null`, lists, objects and what is not there.
-fn key_at(
-    payload: &Json,
-    pointer: &str,
-    limits: &Limits,
-) -> Result<Option<Arc<str>>, FieldError> {
+fn key_at(payload: &Json, pointer: &str, limits: &Limits) -> Result<Option<Arc<str>>, FieldError> {
     let Ok(value) = payload.decode::<serde_json::Value>() else { return Ok(None) };
     let key = match value.pointer(pointer) {
         Some(serde_json::Value::String(text)) if !text.is_empty() => text.clone(),

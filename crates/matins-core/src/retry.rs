@@ -32,9 +32,8 @@ pub struct BackoffError {
 
 impl Backoff {
     pub fn validate(&self) -> Result<(), BackoffError> {
-        let error = |field, expected, got: f64| {
-            Err(BackoffError { field, expected, got: got.to_string() })
-        };
+        let error =
+            |field, expected, got: f64| Err(BackoffError { field, expected, got: got.to_string() });
         if !(self.factor.is_finite() && (1.0..=1_000.0).contains(&self.factor)) {
             return error("factor", "a number from 1 to 1000", self.factor);
         }
@@ -99,8 +98,11 @@ mod tests {
         }
         let zero = Backoff { initial: Span::secs(0), ..exact() };
         assert_eq!(zero.delay(u32::MAX, 0.0), Duration::ZERO);
-        let huge =
-            Backoff { initial: Span::secs(1_000_000_000), max: Span::secs(1_000_000_000), ..exact() };
+        let huge = Backoff {
+            initial: Span::secs(1_000_000_000),
+            max: Span::secs(1_000_000_000),
+            ..exact()
+        };
         assert_eq!(huge.delay(40, 0.0), Duration::from_secs(1_000_000_000));
     }
 

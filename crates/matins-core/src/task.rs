@@ -13,11 +13,10 @@ use crate::Json;
 use crate::duration::Timeout;
 use crate::limits;
 use crate::retry::Backoff;
+use crate::words::words;
 
 /// Identity of a task: a UUID, version 7 when Matins makes it.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TaskId(pub Uuid);
 
@@ -49,48 +48,21 @@ pub enum State {
     Cancelled,
 }
 
+words!(
+    State,
+    "state",
+    Pending = "pending",
+    Running = "running",
+    Completed = "completed",
+    Failed = "failed",
+    Cancelled = "cancelled",
+);
+
 impl State {
-    pub const ALL: [Self; 5] =
-        [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     /// Pending or running: holds its `execution_key` and its schedule's overlap.
     pub const fn is_live(self) -> bool {
         matches!(self, Self::Pending | Self::Running)
     }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for State {
-    type Err = UnknownWord;
-
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        Self::ALL
-            .into_iter()
-            .find(|state| state.as_str() == text)
-            .ok_or(UnknownWord { what: "state", text: text.to_owned() })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a known {what}")]
-pub struct UnknownWord {
-    pub what: &'static str,
-    pub text: String,
 }
 
 /// What to do with an enqueue whose `execution_key` is taken by a live or completed task.
@@ -316,62 +288,25 @@ pub enum ErrorClass {
     Error,
 }
 
-impl ErrorClass {
-    pub const ALL: [Self; 15] = [
-        Self::Timeout,
-        Self::Exit,
-        Self::Signal,
-        Self::Oom,
-        Self::Spawn,
-        Self::Http3xx,
-        Self::Http4xx,
-        Self::Http5xx,
-        Self::Network,
-        Self::Sql,
-        Self::Panic,
-        Self::WorkerLost,
-        Self::Cancelled,
-        Self::Permanent,
-        Self::Error,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Exit => "exit",
-            Self::Signal => "signal",
-            Self::Oom => "oom",
-            Self::Spawn => "spawn",
-            Self::Http3xx => "http_3xx",
-            Self::Http4xx => "http_4xx",
-            Self::Http5xx => "http_5xx",
-            Self::Network => "network",
-            Self::Sql => "sql",
-            Self::Panic => "panic",
-            Self::WorkerLost => "worker_lost",
-            Self::Cancelled => "cancelled",
-            Self::Permanent => "permanent",
-            Self::Error => "error",
-        }
-    }
-}
-
-impl fmt::Display for ErrorClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for ErrorClass {
-    type Err = UnknownWord;
-
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        Self::ALL
-            .into_iter()
-            .find(|class| class.as_str() == text)
-            .ok_or(UnknownWord { what: "error class", text: text.to_owned() })
-    }
-}
+words!(
+    ErrorClass,
+    "error class",
+    Timeout = "timeout",
+    Exit = "exit",
+    Signal = "signal",
+    Oom = "oom",
+    Spawn = "spawn",
+    Http3xx = "http_3xx",
+    Http4xx = "http_4xx",
+    Http5xx = "http_5xx",
+    Network = "network",
+    Sql = "sql",
+    Panic = "panic",
+    WorkerLost = "worker_lost",
+    Cancelled = "cancelled",
+    Permanent = "permanent",
+    Error = "error",
+);
 
 /// What went wrong, in a form that groups with its like.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -419,42 +354,18 @@ pub enum AttemptOutcome {
     Released,
 }
 
-impl AttemptOutcome {
-    pub const ALL: [Self; 8] = [
-        Self::Completed,
-        Self::Failed,
-        Self::Timeout,
-        Self::Lost,
-        Self::Interrupted,
-        Self::Cancelled,
-        Self::Snoozed,
-        Self::Released,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Timeout => "timeout",
-            Self::Lost => "lost",
-            Self::Interrupted => "interrupted",
-            Self::Cancelled => "cancelled",
-            Self::Snoozed => "snoozed",
-            Self::Released => "released",
-        }
-    }
-}
-
-impl FromStr for AttemptOutcome {
-    type Err = UnknownWord;
-
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        Self::ALL
-            .into_iter()
-            .find(|outcome| outcome.as_str() == text)
-            .ok_or(UnknownWord { what: "attempt outcome", text: text.to_owned() })
-    }
-}
+words!(
+    AttemptOutcome,
+    "attempt outcome",
+    Completed = "completed",
+    Failed = "failed",
+    Timeout = "timeout",
+    Lost = "lost",
+    Interrupted = "interrupted",
+    Cancelled = "cancelled",
+    Snoozed = "snoozed",
+    Released = "released",
+);
 
 /// Bytes a run wrote, as kept: stdout and stderr in order of arrival.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

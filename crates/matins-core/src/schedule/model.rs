@@ -1,8 +1,5 @@
 //! The words of schedules: what is asked for, what is stored, what became of each occurrence.
 
-use std::fmt;
-use std::str::FromStr;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -10,7 +7,8 @@ use uuid::Uuid;
 use crate::Json;
 pub use crate::cron::{Dst, Fold, Gap};
 use crate::duration::{Span, Timeout};
-use crate::task::{Name, NewTask, TaskId, UnknownWord};
+use crate::task::{Name, NewTask, TaskId};
+use crate::words::words;
 
 /// A schedule as YAML, API and CLI write it: the same keys everywhere.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -310,30 +308,6 @@ pub enum Reason {
     CatchUpNone,
     Newer,
     SameInstant,
-}
-
-macro_rules! words {
-    ($type:ident, $what:literal, $($variant:ident = $word:literal),+ $(,)?) => {
-        impl $type {
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
-        }
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-        impl FromStr for $type {
-            type Err = UnknownWord;
-            fn from_str(text: &str) -> Result<Self, UnknownWord> {
-                match text {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err(UnknownWord { what: $what, text: text.to_owned() }),
-                }
-            }
-        }
-    };
 }
 
 words!(
