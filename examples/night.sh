@@ -63,3 +63,8 @@ matins schedule trigger orders --for 2024-01-15T02:00:00
 matins enqueue sync_orders --key orders-2024-01-15
 show cat effects.log
 cat effects.log
+
+if [ "$(grep -c wrote effects.log)" != 1 ]; then
+    echo "The night went wrong: the orders were not written exactly once." >&2
+    exit 1
+fi
