@@ -53,7 +53,7 @@ show 'kill -9 $server'
 kill -9 "$server"
 wait "$server" 2>/dev/null || true
 start
-sleep 4.5
+until [ -n "$("$program" list --state completed 2>/dev/null)" ]; do sleep 0.1; done
 matins show "$id"
 
 echo
