@@ -36,6 +36,12 @@ pub trait Supervision: Send + Sync {
     /// Resolves with the next deadline after `seen`.
     async fn lease_renewed(&self, seen: Option<u64>) -> Option<u64>;
 
+    /// How long a run that was told to end may take for it: its own grace, or less when a
+    /// shutdown leaves less.
+    fn patience(&self, grace: Duration) -> Duration {
+        grace
+    }
+
     /// Offers freshly written output to whoever follows. Never blocks, may drop.
     fn output(&self, chunk: &[u8]);
 

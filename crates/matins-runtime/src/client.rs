@@ -24,6 +24,7 @@ use uuid::Uuid;
 use crate::clock::{Clock, HostClock};
 use crate::error::ClientError;
 use crate::events::{Events, What};
+use crate::executors::check_ad_hoc;
 use crate::live::LiveOutput;
 use crate::metrics::Metrics;
 use crate::rules::{Rules, SharedRules};
@@ -120,6 +121,11 @@ impl Client {
     pub async fn resolve(&self, request: EnqueueRequest, by: &str) -> Result<NewTask> {
         let rules = self.rules();
         let defaults = self.type_defaults(&rules, &request.kind).await?;
+        if !rules.types.contains_key(&*request.kind)
+            && let Some(payload) = &request.payload
+        {
+            check_ad_hoc(&request.kind, payload)?;
+        }
         Ok(request.resolve(&rules.limits, &defaults, new_id(), by.into(), self.now())?)
     }
 

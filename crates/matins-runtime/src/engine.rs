@@ -28,7 +28,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use matins_core::executor::StopReason;
 use matins_core::store::{Settings, StoreError};
 use matins_core::task::{Name, TaskId, WorkerId};
 use tokio::sync::watch;
@@ -141,6 +140,12 @@ pub(crate) struct Core {
 
 /// How long a drain waits for a claim under way.
 const PRODUCER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Part of the drain limit that the kill ladder may take at most.
+const LADDER_SHARE: u32 = 3;
+
+/// How long the last processes may take to go after the ladder.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Finished attempts that may wait to be written before attempts have to wait.
 const DONE_QUEUE: usize = 4_096;
@@ -263,32 +268,32 @@ impl Engine {
     /// Drains and stops. Tasks that do not end in time are ended and given back.
     pub async fn shutdown(&self) {
         self.begin_drain().await;
-        let core = &self.core;
-        let limit = core.config.drain_timeout;
-        // The kill ladder has to fit into the limit.
-        let grace = core.client.rules().defaults.grace.unwrap_or(crate::rules::GRACE);
-        let patience = limit.saturating_sub(grace);
-        if tokio::time::timeout(patience, core.attempts.wait()).await.is_err() {
-            self.interrupt_attempts();
-            let rest = limit - patience + Duration::from_secs(5);
-            if tokio::time::timeout(rest, core.attempts.wait()).await.is_err() {
-                tracing::error!("attempts did not end within the drain limit; they are given up");
-            }
-        }
+        let limit = self.core.config.drain_timeout;
+        // The ladder of what runs has to fit into the limit, and must leave time to end by itself.
+        let grace = self.core.running().values().map(|control| control.grace()).max();
+        let ladder = grace.unwrap_or_default().min(limit / LADDER_SHARE);
+        self.end_attempts(limit - ladder, ladder).await;
         self.stop_loops().await;
     }
 
     /// Ends everything at once: the second signal.
     pub async fn shutdown_now(&self) {
         self.begin_drain().await;
-        self.interrupt_attempts();
-        let _ = tokio::time::timeout(Duration::from_secs(2), self.core.attempts.wait()).await;
+        self.end_attempts(Duration::ZERO, Duration::ZERO).await;
         self.stop_loops().await;
     }
 
-    fn interrupt_attempts(&self) {
+    /// Waits for attempts to end by themselves, then ends them within `ladder`.
+    async fn end_attempts(&self, patience: Duration, ladder: Duration) {
+        let attempts = &self.core.attempts;
+        if tokio::time::timeout(patience, attempts.wait()).await.is_ok() {
+            return;
+        }
         for control in self.core.running().values() {
-            control.stop(StopReason::Shutdown);
+            control.stop_within(ladder);
+        }
+        if tokio::time::timeout(ladder + SWEEP_PATIENCE, attempts.wait()).await.is_err() {
+            tracing::error!("attempts did not end within the drain limit; they are given up");
         }
     }
 

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use matins_core::Json;
 use matins_core::executor::Executor;
+use matins_core::request::FieldError;
 use matins_core::task::Name;
 
 use crate::rules::{AD_HOC_COMMAND, AD_HOC_HTTP, Rules, TypeExecutor};
@@ -61,6 +63,18 @@ pub fn executors(rules: &Rules, hosts: &Hosts) -> Result<Executors, ExecutorErro
         executors.insert(kind.clone(), executor);
     }
     Ok(executors)
+}
+
+/// Refuses a payload that the built-in type `kind` cannot be run from. Payloads of other types
+/// are their own business.
+pub fn check_ad_hoc(kind: &str, payload: &Json) -> Result<(), FieldError> {
+    let checked = match kind {
+        AD_HOC_COMMAND => command::AdHoc::parse(payload).map(drop),
+        AD_HOC_HTTP => http::check_payload(payload),
+        _ => Ok(()),
+    };
+    checked
+        .map_err(|text| FieldError::new("payload", text.strip_prefix("payload: ").unwrap_or(&text)))
 }
 
 /// A value from the file; a secret one came by reference (`env:`, `file:`) and is masked in

@@ -110,7 +110,8 @@ impl Executor for HandlerExecutor {
             reason = run.supervision.stopped() => reason,
         };
         cancelled.cancel();
-        if let Ok(done) = tokio::time::timeout(run.grace, &mut work).await {
+        if let Ok(done) = tokio::time::timeout(run.supervision.patience(run.grace), &mut work).await
+        {
             return self.finished(done, &context);
         }
         work.abort();

@@ -4,7 +4,8 @@
 //! executor obeys by its own ladder.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
@@ -27,6 +28,9 @@ pub(crate) struct Control {
     stop: watch::Sender<Option<StopReason>>,
     lease: Option<watch::Receiver<u64>>,
     live: LiveOutput,
+    grace: Duration,
+    /// What a shutdown leaves for the ladder.
+    patience: OnceLock<Duration>,
 }
 
 impl Control {
@@ -40,6 +44,16 @@ impl Control {
             }
             false
         });
+    }
+
+    /// Our own process is going away, and the run has that long to end.
+    pub(crate) fn stop_within(&self, patience: Duration) {
+        let _ = self.patience.set(patience);
+        self.stop(StopReason::Shutdown);
+    }
+
+    pub(crate) fn grace(&self) -> Duration {
+        self.grace
     }
 
     fn reason(&self) -> Option<StopReason> {
@@ -76,6 +90,10 @@ impl Supervision for Control {
         }
     }
 
+    fn patience(&self, grace: Duration) -> Duration {
+        self.patience.get().map_or(grace, |patience| grace.min(*patience))
+    }
+
     fn output(&self, chunk: &[u8]) {
         self.live.write(self.id, chunk);
     }
@@ -92,14 +110,16 @@ pub(super) fn spawn(core: &Arc<Core>, claimed: Claimed, slot: Slot) {
     let rules = core.client.rules();
     let rule = rules.types.get(&claimed.task.kind);
     let finish = rule.is_some_and(|rule| rule.finish_on_lease_loss);
+    let policy = rules.policy_for(&claimed.task);
     let control = Arc::new(Control {
         id,
+        grace: policy.grace,
+        patience: OnceLock::new(),
         stop: watch::Sender::new(None),
         lease: (!finish).then(|| core.lease_until.subscribe()),
         live: core.client.inner.live.clone(),
     });
     core.running().insert(id, control.clone());
-    let policy = rules.policy_for(&claimed.task);
     core.attempts.spawn(run(core.clone(), claimed, policy, control, slot));
 }
 

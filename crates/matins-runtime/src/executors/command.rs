@@ -122,7 +122,7 @@ impl CommandExecutor {
         spec.timeout = Some(*limit);
         spec.result_from = ResultFrom::None;
         let end = match self.host.runner.spawn(spec).await {
-            Ok(running) => outcome::describe(&drive(running, &*run.supervision).await.0),
+            Ok(running) => outcome::describe(&drive(running, run).await.0),
             Err(error) => error.to_string(),
         };
         Some(format!("on_timeout: {end}"))
@@ -148,7 +148,7 @@ impl Executor for CommandExecutor {
                 return Outcome::Failed { error, permanent: false, retry_after: None }.into();
             }
         };
-        let (exit, reason) = drive(running, &*run.supervision).await;
+        let (exit, reason) = drive(running, &run).await;
         self.tell_once(&task.kind, &exit);
         let timed_out = exit.end == End::TimedOut
             || exit.end == End::Cancelled && reason == Some(StopReason::Timeout);
@@ -198,10 +198,8 @@ fn environment(task: &Task, fence: u64) -> Vec<(OsString, OsString)> {
 }
 
 /// Follows a run to its end: passes renewals and the wish to stop on to the runner.
-async fn drive(
-    running: Running,
-    supervision: &dyn Supervision,
-) -> (CommandExit, Option<StopReason>) {
+async fn drive(running: Running, run: &Run) -> (CommandExit, Option<StopReason>) {
+    let supervision = &*run.supervision;
     let control = running.control();
     let mut exit = pin!(running.wait(|_, chunk| supervision.output(chunk)));
     let mut seen = supervision.lease_deadline();
@@ -217,11 +215,13 @@ async fn drive(
             }
             stop = supervision.stopped(), if reason.is_none() => {
                 reason = Some(stop);
-                control.cancel(match stop {
+                control.cancel(Some(match stop {
                     // Somebody else may run the task already.
-                    StopReason::LeaseLost => Some(Duration::ZERO),
-                    StopReason::Timeout | StopReason::Cancel | StopReason::Shutdown => None,
-                });
+                    StopReason::LeaseLost => Duration::ZERO,
+                    StopReason::Timeout | StopReason::Cancel | StopReason::Shutdown => {
+                        supervision.patience(run.grace)
+                    }
+                }));
             }
         }
     }

@@ -22,6 +22,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use matins_core::Json;
 use matins_core::executor::{Executor, Finished, Run, StopReason};
 use matins_core::lifecycle::Outcome;
 use matins_core::limits::Limits;
@@ -61,6 +62,11 @@ impl HttpHost {
         let clients = Clients::new(&policy, None).map_err(HttpHostError)?;
         Ok(Self { clients, policy, limits, clock })
     }
+}
+
+/// Whether a payload of the built-in type `http_call` can be called.
+pub(super) fn check_payload(payload: &Json) -> Result<(), String> {
+    Call::from_payload(payload).map(drop)
 }
 
 /// Who wrote a URL decides how far it reaches.

@@ -55,6 +55,13 @@ fn outcome(
         End::TimedOut => timed_out(),
         End::Cancelled => match reason {
             Some(StopReason::Timeout) => timed_out(),
+            // It was asked to end and says that its work is done. What stops short of that has
+            // another exit code, or the signal's.
+            Some(StopReason::Shutdown | StopReason::Cancel)
+                if exit.status == Some(Status::Code(0)) =>
+            {
+                completed(&exit.result, config.result, limits)
+            }
             Some(StopReason::Shutdown) => Outcome::Interrupted,
             Some(StopReason::LeaseLost) => lost("the claim was lost".to_owned()),
             Some(StopReason::Cancel) | None => Outcome::Cancelled,
