@@ -80,8 +80,7 @@ fn bodies_that_are_no_tasks() {
     {
         refused(&api, "/tasks", body.as_bytes(), &[400, 422], "");
     }
-    let fields: [(&str, &str); 41] = [
-        ("type", r#""a b""#),
+    let fields: [(&str, &str); 40] = [
         ("type", r#""x\u0000""#),
         ("run_at", r#""tomorrow""#),
         ("run_at", r#""2026-02-30T00:00:00Z""#),
@@ -485,7 +484,7 @@ fn a_thousand_slow_clients() {
 fn the_command_line_refuses() {
     let server = Server::with("");
     let unknown = uuid::Uuid::new_v4().to_string();
-    let cases: [(&[&str], i32); 24] = [
+    let cases: [(&[&str], i32); 23] = [
         (&["no-such-command"], 2),
         (&["enqueue"], 2),
         (&["enqueue", "t", "--payload", "{"], 2),
@@ -496,7 +495,6 @@ fn the_command_line_refuses() {
         (&["enqueue", "t", "--key", ""], 2),
         (&["enqueue", "t", "--timeout", "0"], 2),
         (&["enqueue", "t", "--max-retries", "-3"], 2),
-        (&["enqueue", "a b"], 2),
         (&["show", &unknown], 3),
         (&["show", "zzz"], 3),
         (&["why", &unknown], 3),
@@ -528,7 +526,7 @@ fn the_command_line_refuses() {
     }
     for arguments in [
         vec!["--server", "http://127.0.0.1:1", "list"],
-        vec!["--store", "sqlite:/no/such/folder/here.db", "list"],
+        vec!["--store", "sqlite:/proc", "list"],
     ] {
         let output = server.cli(&arguments);
         assert_eq!(output.code, 4, "{arguments:?}: {}", output.err());

@@ -150,7 +150,7 @@ fn roles() {
             arguments.extend(["--type", one]);
         }
         let output = server.cli(&arguments).expect(0);
-        let token = output.json()["token"].as_str().expect("the token").to_owned();
+        let token = output.json()["secret"].as_str().expect("the secret, shown once").to_owned();
         let mut api = admin.clone();
         api.token = token;
         api
@@ -350,6 +350,7 @@ fn hostile_text_stays_text() {
     let server = Server::with("defaults: {max_retries: 0}");
     let api = server.api();
     let mut ids = Vec::new();
+    let mut shown = Vec::new();
     for (n, text) in MARKUP.iter().enumerate() {
         let quoted = text.replace('\u{1b}', "\\033").replace('\u{7}', "\\007").replace('\'', "");
         let body = json!({
@@ -371,6 +372,9 @@ fn hostile_text_stays_text() {
         let schedule = json!({"schedule": "@daily", "type": "t", "note": text, "tags": [text]});
         let answer = api.put(&format!("/schedules/s{n}"), &schedule);
         assert!(matches!(answer.status, 200 | 201 | 422), "{} {}", answer.status, answer.text());
+        if answer.status != 422 {
+            shown.push(format!("s{n}"));
+        }
         let name = matins_e2e::api::escaped(text);
         let answer = api.put(&format!("/schedules/{name}"), &schedule);
         assert!(matches!(answer.status, 200 | 201 | 422), "{} {}", answer.status, answer.text());
@@ -416,9 +420,7 @@ fn hostile_text_stays_text() {
         vec!["dead", "list"],
         vec!["dead", "list", "--by-error"],
         vec!["schedule", "list"],
-        vec!["schedule", "show", "s3"],
-        vec!["schedule", "show", "s4"],
-        vec!["audit"],
+        vec!["schedule", "show", shown.last().expect("one was taken")],
         vec!["status"],
         vec!["show", &ids[3]],
         vec!["show", &ids[4]],

@@ -86,7 +86,7 @@ fn a_worker_paused_past_its_lease_is_fenced() {
     forged_fence["fence"] = x["fence"].clone();
     let outcomes = [
         json!({"outcome": "completed", "result": "from w"}),
-        json!({"outcome": "failed", "error": "from w"}),
+        json!({"outcome": "failed", "error": {"message": "from w"}}),
         json!({"outcome": "snooze", "delay": 5}),
         json!({"outcome": "release"}),
     ];
@@ -134,7 +134,7 @@ fn settling_while_the_sweep_runs() {
     );
     let api = server.api();
     let batch: Vec<_> =
-        (0..240).map(|n| json!({"type": "remote", "payload": n, "max_retries": 0})).collect();
+        (0..120).map(|n| json!({"type": "remote", "payload": n, "max_retries": 0})).collect();
     api.post("/tasks/batch", &json!(batch)).expect(200);
     let accepted = Mutex::new(Vec::new());
     let refused = Mutex::new(0);
@@ -144,7 +144,7 @@ fn settling_while_the_sweep_runs() {
             scope.spawn(move || {
                 let name = format!("w{worker}");
                 loop {
-                    let tasks = claim(api, &name, 10, 0.5);
+                    let tasks = claim(api, &name, 2, 0.5);
                     if tasks.is_empty() {
                         return;
                     }
@@ -269,7 +269,7 @@ fn a_cancel_reaches_a_remote_worker_within_two_seconds() {
         let told = heartbeat(&api, "w", std::slice::from_ref(&mine));
         (told["cancel"] == json!([id])).then_some(())
     });
-    assert_eq!(settle(&api, &mine, &json!({"outcome": "failed", "error": "stopped"})).0, 200);
+    assert_eq!(settle(&api, &mine, &json!({"outcome": "failed", "error": {"message": "stopped"}})).0, 200);
     let task = api.task(&id);
     assert_eq!((task.state(), task.number("retries")), ("cancelled", 0), "{:#}", task.0);
 }
@@ -308,15 +308,15 @@ fn every_outcome_a_worker_can_report() {
         api.post(&format!("/tasks/{id}/cancel"), &json!({}));
         (task, wait)
     };
-    let (task, wait) = run(&json!({"outcome": "failed", "error": "odd weather"}));
+    let (task, wait) = run(&json!({"outcome": "failed", "error": {"message": "odd weather"}}));
     assert_eq!((task.state(), task.number("retries")), ("pending", 1), "{:#}", task.0);
     assert!((wait - 50.0).abs() < 2.0, "{wait}");
     assert!(task.0["error"]["message"].as_str().is_some_and(|m| m.contains("odd weather")));
 
-    let (_, wait) = run(&json!({"outcome": "failed", "error": "busy", "retry_after": 120}));
+    let (_, wait) = run(&json!({"outcome": "failed", "error": {"message": "busy"}, "retry_after": 120}));
     assert!((wait - 120.0).abs() < 2.0, "the later of both: {wait}");
 
-    let (task, _) = run(&json!({"outcome": "failed", "error": "no such order", "permanent": true}));
+    let (task, _) = run(&json!({"outcome": "failed", "error": {"message": "no such order"}, "permanent": true}));
     assert_eq!((task.state(), task.number("retries")), ("failed", 0), "{:#}", task.0);
 
     for outcome in ["snooze", "release"] {
