@@ -112,10 +112,23 @@ pub struct Settlement {
     pub next: Next,
     /// Taken instead of `next` when a cancel was recorded before this write.
     pub next_if_cancelled: Next,
+    /// Retries of the task before this attempt: a cancelled run uses none.
+    pub retries_before: u32,
     /// Counters of the task after this attempt.
     pub retries: u32,
     pub losses: u32,
     pub interruptions: u32,
+}
+
+impl Settlement {
+    /// Where the task goes and its retries then, now that it is known whether a cancel was
+    /// recorded before this write.
+    pub fn taken(&self, cancel_requested: bool) -> (&Next, u32) {
+        match cancel_requested {
+            true => (&self.next_if_cancelled, self.retries_before),
+            false => (&self.next, self.retries),
+        }
+    }
 }
 
 /// Decides where a running task goes. `dice` is uniform in `[0, 1)`.
@@ -137,6 +150,7 @@ pub fn settle(
         finished_at: now,
         next: Next::Failed,
         next_if_cancelled: Next::Cancelled { reason: "cancelled" },
+        retries_before: task.retries,
         retries: task.retries,
         losses: task.losses,
         interruptions: task.interruptions,

@@ -29,8 +29,10 @@ impl Model {
         let Some(row) = self.rows.get_mut(&id) else { return Settled::Fenced };
         row.held_by = None;
         let task = &mut row.task;
+        let (next, retries) = s.taken(task.cancel_requested_at.is_some());
+        let next = next.clone();
         task.error.clone_from(&s.error);
-        task.retries = s.retries;
+        task.retries = retries;
         task.losses = s.losses;
         task.interruptions = s.interruptions;
         if let Some(attempt) = row.attempts.last_mut() {
@@ -41,10 +43,6 @@ impl Model {
             attempt.http_status = s.trace.http_status;
             attempt.output = s.trace.output;
         }
-        let next = match task.cancel_requested_at {
-            Some(_) => s.next_if_cancelled,
-            None => s.next,
-        };
         match next {
             Next::Again { run_at } => {
                 task.state = State::Pending;

@@ -173,7 +173,12 @@ impl Client {
     pub async fn remote_settle(&self, items: Vec<RemoteSettle>) -> Result<Vec<Option<State>>> {
         let mut settlements: Vec<Option<(Settlement, Name)>> = Vec::with_capacity(items.len());
         for item in items {
-            settlements.push(self.remote_settlement(item).await?);
+            let id = item.claim.id;
+            let settlement = self.remote_settlement(item).await?;
+            if settlement.is_none() {
+                self.fenced(id);
+            }
+            settlements.push(settlement);
         }
         let known: Vec<Settlement> =
             settlements.iter().flatten().map(|(settlement, _)| settlement.clone()).collect();

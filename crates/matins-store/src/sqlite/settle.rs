@@ -34,15 +34,12 @@ impl Tx<'_> {
         self.run(Sql::RunningDelete, params![run.seq])?;
         self.mem.lanes.add(run.lane, Place::Running, -1)?;
         let at = us(s.finished_at);
-        let next = match run.cancel_requested_at {
-            Some(_) => &s.next_if_cancelled,
-            None => &s.next,
-        };
+        let (next, retries) = s.taken(run.cancel_requested_at.is_some());
         if let Next::Again { run_at } = next {
             self.again(s, &run, us(*run_at))?;
             return Ok(Settled::Done(State::Pending));
         }
-        self.write_end(s, &run, next)?;
+        self.write_end(s, &run, next, retries)?;
         let (state, place, ending) = match next {
             Next::Completed { .. } => (State::Completed, Place::Completed, Ending::Completed),
             Next::Cancelled { .. } => (State::Cancelled, Place::Cancelled, Ending::Cancelled),
@@ -81,7 +78,7 @@ impl Tx<'_> {
         Ok(found.filter(|(claim, _)| *claim == own).map(|(_, run)| run))
     }
 
-    fn write_end(&mut self, s: &Settlement, run: &Run, next: &Next) -> Res<()> {
+    fn write_end(&mut self, s: &Settlement, run: &Run, next: &Next, retries: u32) -> Res<()> {
         let (state, reason, result, dropped) = match next {
             Next::Completed { result, result_dropped_bytes } => {
                 (COMPLETED, None, result.as_ref(), *result_dropped_bytes)
@@ -94,7 +91,7 @@ impl Tx<'_> {
         self.stmts.get(Sql::TaskSettle)?.execute(params![
             run.seq,
             state,
-            s.retries,
+            retries,
             s.losses,
             s.interruptions,
             run.claimed_at,
