@@ -8,7 +8,7 @@
 //! closes. A second signal ends what runs at once; its tasks are given back, none is lost.
 
 mod banner;
-mod engine;
+pub(crate) mod engine;
 mod logs;
 mod reload;
 

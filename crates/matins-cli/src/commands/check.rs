@@ -1,12 +1,14 @@
 //! `matins check`: whether a configuration can be used, and what its owner may not expect.
 
 use clap::Args;
+use matins_runtime::process::Runner;
 use serde_json::json;
 
 use crate::config::{self, Config, Finding, Sources};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output::facts::Facts;
 use crate::output::{self, Output, Tone, text, time};
+use crate::serve;
 use crate::session::{Global, now};
 
 /// Fires shown per schedule.
@@ -21,6 +23,8 @@ impl Check {
         global.refuse_server("check")?;
         let sources = Sources { need_secrets: true, ..global.sources() };
         let config = sources.load()?;
+        let runner = Runner::this_program().map_err(|e| Failure::io("the own program", &e))?;
+        serve::engine::executors(&config.rules, &runner, "check")?;
         let findings = config::lint(&config, now());
         if global.json {
             return print_json(&config, &findings);

@@ -7,6 +7,7 @@
 
 mod worker;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use clap::Args;
@@ -159,7 +160,9 @@ struct Watch<'a> {
     id: String,
     /// Somebody else's task: leaving it is not cancelling it.
     others: bool,
-    cancelled: bool,
+    cancelled: Cell<bool>,
+    /// Something of its output has been shown.
+    shown: Cell<bool>,
 }
 
 /// After this long without a start, it is said why.
@@ -177,10 +180,16 @@ enum Event {
 
 impl<'a> Watch<'a> {
     fn new(session: &'a Session, task: Task) -> Self {
-        Self { session, id: task.id, others: task.deduplicated, cancelled: false }
+        Self {
+            session,
+            id: task.id,
+            others: task.deduplicated,
+            cancelled: Cell::default(),
+            shown: Cell::default(),
+        }
     }
 
-    async fn until_ended(mut self, mut signals: Signals) -> Result<u8> {
+    async fn until_ended(self, mut signals: Signals) -> Result<u8> {
         let mut worker: Option<worker::Worker> = None;
         let code = loop {
             let server = self.server();
@@ -213,9 +222,12 @@ impl<'a> Watch<'a> {
     }
 
     /// Follows one attempt. An exit code: nothing more is to be done here.
-    async fn follow(&mut self, door: &Door, signals: &mut Signals) -> Result<Option<u8>> {
+    async fn follow(&self, door: &Door, signals: &mut Signals) -> Result<Option<u8>> {
         let quiet = self.session.out.json;
-        let sink = |bytes: &[u8]| if quiet { Ok(()) } else { output::bytes(bytes) };
+        let sink = |bytes: &[u8]| {
+            self.shown.set(true);
+            if quiet { Ok(()) } else { output::bytes(bytes) }
+        };
         let id = self.id.clone();
         let mut followed = std::pin::pin!(follow::attempt(door, &id, None, sink));
         let mut waiting = std::pin::pin!(tokio::time::sleep(WHY_AFTER));
@@ -239,9 +251,9 @@ impl<'a> Watch<'a> {
                     output::note(&format!("left; it goes on: matins output -f {id}"));
                     return Ok(Some(SIGNALLED + 2));
                 }
-                Event::Interrupt if self.cancelled => return Ok(Some(SIGNALLED + 2)),
+                Event::Interrupt if self.cancelled.get() => return Ok(Some(SIGNALLED + 2)),
                 Event::Interrupt => {
-                    self.cancelled = true;
+                    self.cancelled.set(true);
                     output::note("cancelling; once more to leave it");
                     let request = Request::post(&["tasks", &id, "cancel"]).body(&json!({}))?;
                     // It may have ended in this moment, which is seen next.
@@ -273,6 +285,10 @@ impl<'a> Watch<'a> {
         }
         if self.session.out.json {
             answer.print()?;
+        } else if !self.shown.get() && task.attempt.is_some_and(|attempt| attempt > 0) {
+            // Whoever ran it could not be listened to.
+            let request = Request::get(&["tasks", &self.id, "output"]);
+            output::bytes(&self.session.ask(request).await?.body)?;
         }
         Ok(Some(exit_code(&task)))
     }

@@ -250,9 +250,17 @@ impl Output {
             Door::Local(door) => door.live_server().map(Door::Http),
             Door::Http(_) => None,
         };
-        let door = live.as_ref().unwrap_or(&session.door);
-        let out = &session.out;
-        let end = follow::attempt(door, &self.id, self.attempt, |bytes| write(out, bytes)).await?;
+        let follow = |door| {
+            follow::attempt(door, &self.id, self.attempt, |bytes| write(&session.out, bytes))
+        };
+        let end = match &live {
+            Some(live) => match follow(live).await {
+                // It does not let us in: what was written is still to be had, only later.
+                Err(failure) if failure.message.is_some() => follow(&session.door).await?,
+                followed => followed?,
+            },
+            None => follow(&session.door).await?,
+        };
         match end {
             Some(end) => {
                 output::note(&format!(

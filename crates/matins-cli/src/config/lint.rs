@@ -140,7 +140,10 @@ fn schedule(config: &Config, spec: &ScheduleSpec, now: Timestamp, found: &mut Ve
         found.push(Finding::warning(format!("{path}.schedule"), message));
     }
     if next_fires(config, spec, now, 1).is_empty() {
-        found.push(Finding::warning(format!("{path}.schedule"), "will never fire again"));
+        found.push(Finding::warning(
+            format!("{path}.schedule"),
+            "will never fire again: serve refuses it as a new schedule",
+        ));
     }
     if let Some(message) = clock_change(config, spec, now) {
         found.push(Finding::note(format!("{path}.schedule"), message));

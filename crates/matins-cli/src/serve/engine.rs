@@ -8,7 +8,7 @@ use matins_runtime::clock::HostClock;
 use matins_runtime::engine::{Roles, run_mark};
 use matins_runtime::executors::command::CommandHost;
 use matins_runtime::executors::http::HttpHost;
-use matins_runtime::executors::{Executors, Hosts, executors};
+use matins_runtime::executors::{self, Executors, Hosts};
 use matins_runtime::process::{Runner, adopt_orphans};
 use matins_runtime::{Client, Engine, EngineConfig, Rules};
 use tokio::runtime::{Builder, Runtime};
@@ -45,7 +45,7 @@ impl EngineThreads {
             .build()
             .map_err(|error| Failure::io("cannot start threads", &error))?;
         let run_mark = run_mark(client.store().info().store_id, &node_id);
-        let executors = made(&config.rules, &runner, &run_mark)?;
+        let executors = executors(&config.rules, &runner, &run_mark)?;
         let settings = EngineConfig {
             node_id,
             lease: config.lease,
@@ -80,7 +80,7 @@ impl EngineThreads {
 
     /// Executors for other rules of the same node.
     pub(super) fn executors(&self, rules: &Rules) -> Result<Executors> {
-        made(rules, &self.runner, &self.run_mark)
+        executors(rules, &self.runner, &self.run_mark)
     }
 
     pub(super) async fn reload(&self, rules: Rules, executors: Executors) -> Result<()> {
@@ -124,12 +124,13 @@ impl Drop for EngineThreads {
     }
 }
 
-fn made(rules: &Rules, runner: &Runner, run_mark: &str) -> Result<Executors> {
+/// Executors for these rules: what the file says of its types is judged here once more.
+pub(crate) fn executors(rules: &Rules, runner: &Runner, run_mark: &str) -> Result<Executors> {
     let limits = rules.limits;
     let http = HttpHost::new(rules.http.clone(), limits, Arc::new(HostClock));
     let hosts = Hosts {
         command: CommandHost { runner: runner.clone(), node_id: run_mark.to_owned(), limits },
         http: http.map_err(|error| Failure::failed(error.to_string()))?,
     };
-    executors(rules, &hosts).map_err(|error| Failure::usage(error.to_string()))
+    executors::executors(rules, &hosts).map_err(|error| Failure::usage(error.to_string()))
 }

@@ -25,10 +25,11 @@ impl Running {
             tracing::warn!(key, "this key takes effect with the next start");
         }
         let executors = self.engine.executors(&config.rules)?;
-        self.engine.reload(config.rules.clone(), executors).await?;
+        // First what can still be refused: all of the schedules are checked before any is written.
         if self.engine.engine().config().roles.scheduler {
             apply_schedules(&self.client, &config, &self.node_id).await?;
         }
+        self.engine.reload(config.rules.clone(), executors).await?;
         if let Some(tls) = &self.tls {
             let reloaded = tls.reload().await;
             reloaded.map_err(|error| Failure::failed(format!("tls: {error}")))?;
