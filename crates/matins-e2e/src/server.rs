@@ -314,6 +314,12 @@ impl Server {
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 
+    /// Leaves the folder where it is when the server goes; its path.
+    pub fn keep(&mut self) -> PathBuf {
+        self.folder.disable_cleanup(true);
+        self.folder.path().to_owned()
+    }
+
     /// What tasks of this server have running.
     pub fn workers(&self) -> Vec<Process> {
         process::workers(&self.home)

@@ -2,7 +2,7 @@
 //!
 //! Lines are appended in one write each, so their order is the order of what happened. Each run
 //! also takes a lock that the kernel drops only when the run and everything it started is gone: a
-//! run that finds it taken says `overlap`, which no task may ever do.
+//! run that finds it taken says `overlap`, which no task may ever do. Keys are file names here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,11 +45,19 @@ impl Witness {
 
     /// Shell text that does `work` under the eyes of the witness.
     pub fn shell(&self, work: &str) -> String {
+        self.watched(work, "\"$(date +%s.%N)\"")
+    }
+
+    /// The same with fewer processes, for thousands of tasks: nobody notes the time.
+    pub fn quick_shell(&self, work: &str) -> String {
+        self.watched(work, "0")
+    }
+
+    fn watched(&self, work: &str, time: &str) -> String {
         format!(
             "mark() {{ printf '%s %s %s %s %s %s\\n' \"$1\" \"$MATINS_TASK_ID\" \
-             \"$MATINS_ATTEMPT\" $$ \"$(date +%s.%N)\" \"$MATINS_EXECUTION_KEY\" >> '{file}'; }}
-name=$(printf %s \"${{MATINS_EXECUTION_KEY:-$MATINS_TASK_ID}}\" | tr -c 'A-Za-z0-9._-' _)
-exec 9>>'{locks}'/\"$name\"
+             \"$MATINS_ATTEMPT\" $$ {time} \"$MATINS_EXECUTION_KEY\" >> '{file}'; }}
+exec 9>>'{locks}'/\"${{MATINS_EXECUTION_KEY:-$MATINS_TASK_ID}}\"
 flock -n 9 || mark overlap
 mark begin
 {work}

@@ -1,0 +1,285 @@
+//! The judgement: what the clients were promised and the witness saw, against what is recorded.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::time::Duration;
+
+use matins_e2e::api::seconds_of;
+use matins_e2e::{Event, Server, Task, Value, json, process, wait_for};
+
+use crate::chaos::Chaos;
+use crate::load::{Kind, Load, SCHEDULES};
+
+#[derive(Default)]
+pub(crate) struct Verdict {
+    pub(crate) violations: Vec<String>,
+    kinds: BTreeMap<Kind, u32>,
+    runs: u32,
+    extra_runs: u32,
+    outcomes: BTreeMap<String, u32>,
+    schedules: Vec<String>,
+    unanswered: usize,
+}
+
+/// What the witness saw of one attempt.
+#[derive(Default)]
+struct Seen {
+    begun: u32,
+    ended: u32,
+}
+
+type Witnessed = HashMap<(String, u32), Seen>;
+
+pub(crate) fn judge(server: &mut Server, load: &Load, chaos: &Chaos) -> Verdict {
+    let mut verdict = Verdict {
+        unanswered: load.unanswered.load(std::sync::atomic::Ordering::Relaxed),
+        ..Verdict::default()
+    };
+    for status in &chaos.bad_exits {
+        verdict.violation(format!("SIGTERM ended with {status}"));
+    }
+    verdict.come_to_rest(server);
+    let witnessed = verdict.hear_the_witness(server);
+    let fired = verdict.judge_schedules(server);
+    verdict.judge_tasks(server, load, &witnessed, &fired);
+    verdict.judge_processes(server);
+    verdict
+}
+
+impl Verdict {
+    fn violation(&mut self, what: String) {
+        self.violations.push(what);
+    }
+
+    fn come_to_rest(&mut self, server: &Server) {
+        let api = server.api();
+        for schedule in SCHEDULES {
+            api.post(&format!("/schedules/{schedule}/pause"), &json!({})).expect(200);
+        }
+        let rest = wait_for(Duration::from_secs(90), || {
+            let tasks = api.get("/status").expect(200).json()["tasks"].clone();
+            (tasks["pending"] == 0 && tasks["running"] == 0).then_some(())
+        });
+        if rest.is_none() {
+            for task in api.list("state=pending,running").iter().take(5) {
+                let why = api.get(&format!("/tasks/{}/why", task.id())).text();
+                self.violation(format!("still {}: {} {why}", task.state(), task.0));
+            }
+        }
+    }
+
+    fn hear_the_witness(&mut self, server: &Server) -> Witnessed {
+        let mut witnessed = Witnessed::new();
+        for mark in server.witness.marks() {
+            let seen = witnessed.entry((mark.task.clone(), mark.attempt)).or_default();
+            match mark.event {
+                Event::Begin => seen.begun += 1,
+                Event::End => seen.ended += 1,
+                Event::Overlap => {
+                    self.violation(format!("two runs at the same time: {mark:?}"));
+                }
+            }
+        }
+        for ((task, attempt), seen) in &witnessed {
+            if seen.begun != 1 || seen.ended > 1 {
+                self.violation(format!("attempt {attempt} of {task} began {} times", seen.begun));
+            }
+        }
+        witnessed
+    }
+
+    /// The ids of the tasks that schedules made.
+    fn judge_schedules(&mut self, server: &Server) -> HashSet<String> {
+        let api = server.api();
+        let mut fired = HashSet::new();
+        for name in SCHEDULES {
+            let schedule = api.get(&format!("/schedules/{name}")).expect(200).json();
+            let balance = &schedule["balance"];
+            let number = |what: &str| balance[what].as_u64().unwrap_or(u64::MAX / 8);
+            let sum: u64 =
+                ["fired", "coalesced", "skipped", "missed"].into_iter().map(number).sum();
+            if number("expected") != sum {
+                self.violation(format!("{name}: expected is not the sum: {balance}"));
+            }
+            let occurrences = api.occurrences(name);
+            self.judge_occurrences(name, &occurrences, number("expected"), &mut fired);
+            self.schedules.push(format!("{name}: {balance}"));
+        }
+        fired
+    }
+
+    /// Each mark from the first to the last is decided once.
+    fn judge_occurrences(
+        &mut self,
+        name: &str,
+        occurrences: &[Value],
+        expected: u64,
+        fired: &mut HashSet<String>,
+    ) {
+        let period = if matches!(name, "interval" | "keyed") { 2 } else { 1 };
+        let mut marks: Vec<i64> = Vec::new();
+        for occurrence in occurrences {
+            let first = seconds_of(occurrence["time"].as_str().unwrap_or("")) as i64;
+            let count = occurrence["count"].as_i64().unwrap_or(1);
+            marks.extend((0..count).map(|n| first + n * period));
+            if occurrence["outcome"] == "fired" {
+                let task = occurrence["task_id"].as_str().unwrap_or("").to_owned();
+                if !fired.insert(task) {
+                    self.violation(format!("{name}: one task for two marks: {occurrence}"));
+                }
+            } else if occurrence["reason"].is_null() {
+                self.violation(format!("{name}: no reason: {occurrence}"));
+            }
+        }
+        marks.sort_unstable();
+        for pair in marks.windows(2) {
+            if pair[1] - pair[0] != period {
+                self.violation(format!("{name}: {} follows on {}", pair[1], pair[0]));
+            }
+        }
+        if marks.len() as u64 != expected {
+            self.violation(format!("{name}: {} marks, {expected} in the balance", marks.len()));
+        }
+    }
+
+    fn judge_tasks(
+        &mut self,
+        server: &Server,
+        load: &Load,
+        witnessed: &Witnessed,
+        fired: &HashSet<String>,
+    ) {
+        let api = server.api();
+        let accepted = load.accepted();
+        let stored: HashSet<String> =
+            api.list("").iter().map(|task| task.id().to_owned()).collect();
+        let mut calls = HashMap::<String, i64>::new();
+        for call in load.stub.calls() {
+            let id = call.headers.get("idempotency-key").cloned().unwrap_or_default();
+            *calls.entry(id).or_default() += 1;
+        }
+        for (id, kind) in &accepted {
+            *self.kinds.entry(*kind).or_default() += 1;
+            if !stored.contains(id) {
+                self.violation(format!("accepted and lost: {kind:?} {id}"));
+            }
+        }
+        let mut completed_keys = HashMap::<String, u32>::new();
+        for id in &stored {
+            let task = api.task(id);
+            if !accepted.contains_key(id) && !fired.contains(id) {
+                self.violation(format!("nobody asked for it: {}", task.0));
+            }
+            if let (Some(key), "completed") = (task.0["execution_key"].as_str(), task.state()) {
+                *completed_keys.entry(key.to_owned()).or_default() += 1;
+            }
+            let kind = accepted.get(id).copied().unwrap_or(Kind::Command);
+            self.judge_task(&task, kind, witnessed);
+            if matches!(kind, Kind::Http | Kind::FlakyHttp) {
+                let calls = calls.get(id).copied().unwrap_or(0);
+                if calls < 1 || calls > task.number("attempt") {
+                    self.violation(format!("{calls} calls for {}", task.0));
+                }
+            }
+        }
+        for id in fired.difference(&stored) {
+            self.violation(format!("fired and lost: {id}"));
+        }
+        for (key, times) in completed_keys {
+            if times != 1 {
+                self.violation(format!("{key} completed {times} times"));
+            }
+        }
+    }
+
+    /// One task: its end, its attempts, and each run that the witness saw.
+    fn judge_task(&mut self, task: &Task, kind: Kind, witnessed: &Witnessed) {
+        let wanted = if kind == Kind::Failing { "failed" } else { "completed" };
+        if task.state() != wanted {
+            self.violation(format!("{kind:?} is {}, not {wanted}: {}", task.state(), task.0));
+        }
+        let attempts = task.attempts();
+        if attempts.len() as i64 != task.number("attempt") {
+            self.violation(format!("{} attempts recorded of {}", attempts.len(), task.0));
+        }
+        let mut counts = HashMap::<&str, i64>::new();
+        let (mut runs, mut ends) = (0, 0);
+        for (index, attempt) in attempts.iter().enumerate() {
+            let outcome = attempt["outcome"].as_str().unwrap_or("none");
+            *counts.entry(outcome).or_default() += 1;
+            *self.outcomes.entry(outcome.to_owned()).or_default() += 1;
+            if attempt["number"].as_u64() != Some(index as u64 + 1) {
+                self.violation(format!("attempts out of order: {}", task.0));
+            }
+            let seen = witnessed.get(&(task.id().to_owned(), index as u32 + 1));
+            let (begun, ended) = seen.map_or((0, 0), |seen| (seen.begun, seen.ended));
+            runs += begun;
+            ends += ended;
+            let watched = !matches!(kind, Kind::Http | Kind::FlakyHttp);
+            if watched && outcome == "completed" && (begun, ended) != (1, 1) {
+                self.violation(format!("attempt {} completed unseen: {}", index + 1, task.0));
+            }
+            if outcome == "failed" && ended > 0 {
+                self.violation(format!("attempt {} ended well and failed: {}", index + 1, task.0));
+            }
+        }
+        self.runs += runs;
+        self.extra_runs += runs.saturating_sub(1);
+        let count = |outcome: &str| counts.get(outcome).copied().unwrap_or(0);
+        let completed = i64::from(wanted == "completed");
+        if count("completed") != completed {
+            self.violation(format!("{} completions of {}", count("completed"), task.0));
+        }
+        for (outcome, field) in [("lost", "losses"), ("interrupted", "interruptions")] {
+            if count(outcome) != task.number(field) {
+                self.violation(format!("{} {outcome}, {field} in {}", count(outcome), task.0));
+            }
+        }
+        let explained = count("lost") + count("interrupted") + count("failed");
+        if i64::from(runs) > completed + explained || i64::from(ends) > completed + explained {
+            self.violation(format!("{runs} runs, {explained} explained: {}", task.0));
+        }
+        if task.number("retries") != count("failed") - i64::from(kind == Kind::Failing) {
+            self.violation(format!("retries are not its failures: {}", task.0));
+        }
+    }
+
+    fn judge_processes(&mut self, server: &mut Server) {
+        let left = wait_for(Duration::from_secs(3), || server.workers().is_empty().then_some(()));
+        if left.is_none() {
+            self.violation(format!("processes are left: {:?}", server.workers()));
+        }
+        let runners = process::descendants(server.pid());
+        if !runners.is_empty() {
+            self.violation(format!("runners are left: {runners:?}"));
+        }
+        if server.log_text().contains("panicked") {
+            self.violation("the log tells of a panic".to_owned());
+        }
+        let health = server.api().health();
+        if health.0 != 200 {
+            self.violation(format!("not healthy at the end: {health:?}"));
+        }
+        server.kill();
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let accepted: u32 = self.kinds.values().sum();
+        writeln!(f, "{accepted} tasks accepted: {:?}", self.kinds)?;
+        writeln!(f, "{} requests without an answer, sent again", self.unanswered)?;
+        writeln!(f, "{} runs seen, {} more than one per task", self.runs, self.extra_runs)?;
+        writeln!(f, "attempts recorded: {:?}", self.outcomes)?;
+        for schedule in &self.schedules {
+            writeln!(f, "schedule {schedule}")?;
+        }
+        for violation in self.violations.iter().take(20) {
+            writeln!(f, "VIOLATION {violation}")?;
+        }
+        match self.violations.len() {
+            0 => writeln!(f, "every task, run and occurrence is accounted for"),
+            n => writeln!(f, "{n} violations"),
+        }
+    }
+}
