@@ -254,6 +254,7 @@ pub async fn a_cancel_recorded_first_ends_it_for_good(lab: Lab) {
         assert_eq!(ended.cancel_requested_at, Some(at(2)), "{case}");
         assert_eq!(ended.finished_at, Some(at(3)), "{case}");
         assert_eq!(ended.retries, 0, "{case}");
+        assert_eq!(ended.retries, 0, "{case}");
     }
     assert_eq!(lab.take(9, 10_000).await, []);
 }

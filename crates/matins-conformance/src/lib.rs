@@ -242,6 +242,7 @@ macro_rules! suite {
                 a_pruned_ledger_frees_its_keys,
                 a_forgotten_key_outlives_no_pruning,
                 the_id_of_a_pruned_task_is_free,
+                a_key_answers_for_its_own_task_although_its_id_is_used_again,
                 occurrences_are_as_old_as_their_firing,
                 a_fired_occurrence_outlives_its_task,
                 the_audit_log_is_pruned_by_time,

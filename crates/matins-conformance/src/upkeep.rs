@@ -6,7 +6,7 @@ use matins_core::Json;
 use matins_core::store::{Enqueued, Pruned, Retention, Retried};
 use matins_core::task::{NewTask, OnDuplicate, State, Task, TaskId};
 
-use crate::lab::{Lab, act, at, done, id, keyed, occurrence, plan, schedule, task};
+use crate::lab::{Lab, act, at, done, id, keyed, occurrence, of_kind, plan, schedule, task};
 
 /// Everything is kept for ever, except what a contract is about.
 fn keep() -> Retention {
@@ -163,6 +163,18 @@ pub async fn the_id_of_a_pruned_task_is_free(lab: Lab) {
     assert_eq!(lab.see(id(1)).await, Task::from_new(&again, at(101)));
     assert_eq!(lab.attempts(id(1)).await.unwrap(), []);
     assert_eq!(lab.take_one(102).await.task.attempt, 1);
+}
+
+pub async fn a_key_answers_for_its_own_task_although_its_id_is_used_again(lab: Lab) {
+    lab.accept([keyed(1, "k")]).await;
+    lab.run_one(done("42"), 10).await;
+    prune(&lab, &Retention { completed: MINUTE, ..keep() }, 100).await;
+    lab.accept([of_kind(1, "other")]).await;
+    let entry = lab.ledger("sync", "k").await.unwrap().unwrap();
+    assert_eq!((entry.task_id, entry.state), (id(1), State::Completed));
+    assert_eq!(entry.result, Some(Json::string("42")));
+    let answer = lab.offer(keyed(2, "k"), 101).await;
+    assert_eq!(answer, Enqueued::Existing(Box::new(entry.task())));
 }
 
 pub async fn occurrences_are_as_old_as_their_firing(lab: Lab) {

@@ -144,7 +144,9 @@ fn a_cancel_recorded_first_wins_over_everything_but_success() {
     ];
     for outcome in outcomes {
         let case = format!("{outcome:?}");
-        assert_eq!(run(&claimed(0, 0, 0), outcome).next_if_cancelled, CANCELLED, "{case}");
+        let s = run(&claimed(1, 0, 0), outcome);
+        assert_eq!(s.taken(true), (&CANCELLED, 1), "{case}: and uses no retry");
+        assert_eq!(s.taken(false), (&s.next, s.retries), "{case}");
     }
     let s = run(&claimed(0, 0, 0), completed());
     assert_eq!(s.next_if_cancelled, s.next);

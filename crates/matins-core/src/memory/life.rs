@@ -87,10 +87,13 @@ impl Model {
         })
     }
 
-    /// The task of a ledger entry: its row, or what the ledger remembers of it.
+    /// The task of a ledger entry: its row, or what the ledger remembers of it. A client may
+    /// have used the id again when the row had been pruned.
     pub(super) fn task_of(&self, entry: &LedgerEntry) -> Box<Task> {
-        let row = self.rows.get(&entry.task_id).map(|row| row.task.clone());
-        Box::new(row.unwrap_or_else(|| entry.task()))
+        let row = self.rows.get(&entry.task_id).map(|row| &row.task).filter(|task| {
+            task.kind == entry.kind && task.execution_key.as_ref() == Some(&entry.execution_key)
+        });
+        Box::new(row.cloned().unwrap_or_else(|| entry.task()))
     }
 
     pub(super) fn enqueue(&mut self, new: &NewTask, now: Timestamp) -> Enqueued {
