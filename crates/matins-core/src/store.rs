@@ -88,7 +88,7 @@ pub struct StoreInfo {
 pub enum Enqueued {
     Created,
     /// The key, or the client's own id, is taken: the task that has it. Built from the ledger
-    /// when the task's row has been pruned.
+    /// when the task's row has been pruned, even if a client has used its id again since.
     Existing(Box<Task>),
     /// A pending holder of the key got the new payload and times (`on_duplicate: replace`).
     Replaced(Box<Task>),
