@@ -28,6 +28,7 @@ use crate::session::{Global, Session};
 #[command(
     name = "matins",
     version,
+    disable_help_subcommand = true,
     after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 not found, \
                   4 cannot reach store or server.\n\
                   `run` exits like its command: 124 timed out, 125 own errors, 128+n signal n.\n\
@@ -104,7 +105,7 @@ enum Command {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
     },
-    /// Print the `OpenAPI` document of the HTTP API
+    #[command(about = "Print the OpenAPI document of the HTTP API")]
     Openapi,
 }
 

@@ -10,24 +10,28 @@ use crate::door::{Answer, Door, HttpDoor, LocalDoor, Request};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
+const HEADING: &str = "Global options";
+
 /// Options that stand before or after the subcommand.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Configuration file [default: $`MATINS_CONFIG`, ./matins.yaml or the nearest one above]
-    #[arg(short = 'c', long, global = true, value_name = "FILE", help_heading = "Global options")]
+    #[arg(short = 'c', long, global = true, value_name = "FILE", help_heading = HEADING)]
+    #[arg(help = "Configuration file [default: $MATINS_CONFIG, ./matins.yaml or the nearest one \
+                  above]")]
     config: Option<PathBuf>,
 
-    /// Store to work on, such as sqlite:PATH [default: $`MATINS_STORE`, else the configuration's]
-    #[arg(long, global = true, value_name = "STORE", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "STORE", help_heading = HEADING)]
+    #[arg(help = "Store to work on, such as sqlite:PATH [default: $MATINS_STORE, else the \
+                  configuration's]")]
     store: Option<String>,
 
-    /// Go through a running server instead of the store [default: $`MATINS_SERVER`]; its token is
-    /// taken from $`MATINS_TOKEN`
-    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
+    #[arg(help = "Go through a running server instead of the store [default: $MATINS_SERVER]; \
+                  its token is taken from $MATINS_TOKEN")]
     server: Option<String>,
 
     /// Print exactly what the API answers
-    #[arg(long, global = true, help_heading = "Global options")]
+    #[arg(long, global = true, help_heading = HEADING)]
     pub(crate) json: bool,
 }
 

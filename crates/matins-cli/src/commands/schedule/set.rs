@@ -50,11 +50,10 @@ pub(crate) struct Set {
     /// Most occurrences that are made up for [default: 100]
     #[arg(long, value_name = "N")]
     catch_up_max: Option<u64>,
-    /// skip, `buffer_one`, `buffer_all`, `cancel_previous` or allow [default: skip]
     #[arg(long, value_name = "WHAT")]
+    #[arg(help = "skip, buffer_one, buffer_all, cancel_previous or allow [default: skip]")]
     overlap: Option<String>,
-    /// Most tasks that `buffer_all` holds [default: 1000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = "Most tasks that buffer_all holds [default: 1000]")]
     overlap_max: Option<u64>,
     /// A local time that a clock change skips: run or skip [default: run]
     #[arg(long, value_name = "WHAT")]
