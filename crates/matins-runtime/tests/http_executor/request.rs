@@ -100,3 +100,20 @@ async fn the_proxy_of_the_environment_is_not_used() {
     let url = format!("http://localhost:{}/", stub.port);
     assert_eq!(result(&call_with(&config(url), task("x", "{}")).await), Some("{}"));
 }
+
+/// Slim images have none.
+#[tokio::test]
+async fn a_host_without_certificates_still_calls_plain_http() {
+    if std::env::var_os("SSL_CERT_FILE").is_none() {
+        let name = "request::a_host_without_certificates_still_calls_plain_http";
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .envs(["SSL_CERT_FILE", "SSL_CERT_DIR"].map(|name| (name, "/no/such/path")))
+            .status()
+            .unwrap();
+        assert!(status.success());
+        return;
+    }
+    let stub = Stub::saying(ok("{}")).await;
+    assert_eq!(result(&call_with(&config(stub.url("/")), task("x", "{}")).await), Some("{}"));
+}

@@ -29,14 +29,22 @@ impl Clients {
         // An error says that the program has chosen a provider already.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = |reach| {
-            Client::builder()
-                .user_agent(concat!("matins/", env!("CARGO_PKG_VERSION")))
-                .redirect(reqwest::redirect::Policy::none())
-                .no_proxy()
-                .connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT))
-                .dns_resolver(Arc::new(Judge { reach, policy: Arc::clone(policy) }))
-                .build()
-                .map_err(|error| error_text(&error))
+            let builder = || {
+                Client::builder()
+                    .user_agent(concat!("matins/", env!("CARGO_PKG_VERSION")))
+                    .redirect(reqwest::redirect::Policy::none())
+                    .no_proxy()
+                    .connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT))
+                    .dns_resolver(Arc::new(Judge { reach, policy: Arc::clone(policy) }))
+            };
+            // A host without any CA certificate (a slim image) can still call plain http, and
+            // must not be kept from starting; an https call then fails by its own name.
+            builder().build().or_else(|error| {
+                let error = error_text(&error);
+                tracing::warn!("https calls will fail, are CA certificates installed? {error}");
+                let built = builder().tls_certs_only([]).build();
+                built.map_err(|error| error_text(&error))
+            })
         };
         Ok(Self { private: client(Reach::Private)?, public: client(Reach::Public)? })
     }
