@@ -1,6 +1,6 @@
 //! Durations as people write them: `300`, `0.2`, `"200ms"`, `"5m"`, `"1h30m"`.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -70,8 +70,8 @@ pub fn format(duration: Duration) -> String {
     if micros == 0 {
         return "0s".to_owned();
     }
-    if micros % 1_000_000 != 0 {
-        return if micros < 1_000_000 && micros % 1_000 == 0 {
+    if !micros.is_multiple_of(1_000_000) {
+        return if micros < 1_000_000 && micros.is_multiple_of(1_000) {
             format!("{}ms", micros / 1_000)
         } else {
             format!("{}s", micros as f64 / 1e6)
@@ -81,7 +81,7 @@ pub fn format(duration: Duration) -> String {
     let mut text = String::new();
     for (unit, size) in [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)] {
         if seconds >= size {
-            text.push_str(&format!("{}{unit}", seconds / size));
+            let _ = write!(text, "{}{unit}", seconds / size);
             seconds %= size;
         }
     }
@@ -111,7 +111,7 @@ impl fmt::Display for Span {
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let micros = self.0.as_micros() as u64;
-        if micros % 1_000_000 == 0 {
+        if micros.is_multiple_of(1_000_000) {
             serializer.serialize_u64(micros / 1_000_000)
         } else {
             serializer.serialize_f64(micros as f64 / 1e6)

@@ -21,7 +21,7 @@ pub fn renew_every(lease: Duration) -> Duration {
 ///
 /// A tenth is kept back for the kill itself and for clocks that run at different speeds.
 pub fn holder_limit(lease: Duration) -> Duration {
-    lease - lease / 10
+    lease.checked_sub(lease / 10).unwrap()
 }
 
 /// How often lapsed leases are looked for, so that loss + sweep stays within lease + 5 s.

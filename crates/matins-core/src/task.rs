@@ -1,6 +1,6 @@
 //! The words of a task's life: what is asked for, what is stored, what an attempt left behind.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -327,7 +327,7 @@ impl TaskError {
                 cut -= 1;
             }
             message.truncate(cut);
-            message.push_str(&format!(" … ({} bytes more)", total - cut));
+            let _ = write!(message, " … ({} bytes more)", total - cut);
         }
         let fingerprint = crate::fingerprint::fingerprint(class, &message);
         Self { class, message, fingerprint }

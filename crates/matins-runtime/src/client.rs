@@ -190,7 +190,9 @@ impl Client {
         // One due later rings too: it may be earlier than what its pool waits for.
         let pools: BTreeSet<&Name> =
             kept.iter().filter(|new| !new.held).map(|new| &new.pool).collect();
-        pools.into_iter().for_each(|pool| self.inner.wake.ring_pool(pool));
+        for pool in pools {
+            self.inner.wake.ring_pool(pool);
+        }
         Ok(answers)
     }
 
@@ -256,7 +258,11 @@ impl Client {
     }
 
     pub async fn task(&self, id: TaskId) -> Result<Task> {
-        self.inner.store.task(id).await?.ok_or_else(|| ClientError::not_found("task", id))
+        self.inner
+            .store
+            .task(id)
+            .await?
+            .ok_or_else(|| ClientError::not_found("task", id.to_string()))
     }
 
     pub async fn attempts(&self, id: TaskId) -> Result<Vec<Attempt>> {

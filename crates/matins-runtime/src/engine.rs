@@ -272,7 +272,7 @@ impl Engine {
         // The ladder of what runs has to fit into the limit, and must leave time to end by itself.
         let grace = self.core.running().values().map(|control| control.grace()).max();
         let ladder = grace.unwrap_or_default().min(limit / LADDER_SHARE);
-        self.end_attempts(limit - ladder, ladder).await;
+        self.end_attempts(limit.checked_sub(ladder).unwrap(), ladder).await;
         self.stop_loops().await;
     }
 

@@ -26,8 +26,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    pub fn not_found(what: &'static str, id: impl ToString) -> Self {
-        Self::NotFound { what, id: id.to_string() }
+    pub fn not_found(what: &'static str, id: impl Into<String>) -> Self {
+        Self::NotFound { what, id: id.into() }
     }
 
     /// The code on the wire.

@@ -178,7 +178,7 @@ async fn simulate(seed: u64) {
         spec.max_retries = Some(0);
         front.put_schedule(spec, "test").await.unwrap();
     }
-    let mut nodes = vec![world.start(0, 0).await, world.start(1, 0).await];
+    let mut nodes = [world.start(0, 0).await, world.start(1, 0).await];
     for round in 1..=6u64 {
         tokio::time::sleep(Duration::from_millis(dice.random_range(500..25_000))).await;
         let n = dice.random_range(0..2usize);

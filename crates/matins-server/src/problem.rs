@@ -270,7 +270,7 @@ mod tests {
             ClientError::Spec(Timetable::parse("0 0 30 2 *").unwrap_err().into()),
             ClientError::Spec(Zone::parse("CEST").unwrap_err().into()),
             ClientError::DuplicateKey(Box::new(task.task())),
-            ClientError::not_found("task", 1),
+            ClientError::not_found("task", "1"),
             ClientError::WrongState { message: String::new(), hint: None },
             ClientError::ManagedByFile { name: String::new() },
             ClientError::Forbidden { message: String::new() },

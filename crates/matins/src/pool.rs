@@ -1,5 +1,7 @@
 //! A pool as the program asks for it.
 
+use std::collections::BTreeSet;
+
 use matins_core::task::Name;
 use matins_runtime::rules::PoolRule;
 
@@ -12,7 +14,7 @@ pub struct Pool {
 
 impl Pool {
     pub fn new(name: impl Into<Name>, max_workers: u32) -> Self {
-        Self { name: name.into(), rule: PoolRule { max_workers, types: Default::default() } }
+        Self { name: name.into(), rule: PoolRule { max_workers, types: BTreeSet::new() } }
     }
 
     /// The types that run in this pool unless a task says otherwise.

@@ -283,9 +283,9 @@ async fn completion_in_the_callers_transaction() {
         context.complete_in(&mut tx, &work.how)?;
         // The first time the effect is lost, and the completion with it.
         if context.attempt() == 1 {
-            tx.rollback()?
+            tx.rollback()?;
         } else {
-            tx.commit()?
+            tx.commit()?;
         }
         Ok(())
     };

@@ -201,7 +201,7 @@ impl Client {
 
     pub async fn operation(&self, id: Uuid) -> Result<Operation> {
         let operation = self.inner.store.operation(id).await?;
-        operation.ok_or_else(|| ClientError::not_found("operation", id))
+        operation.ok_or_else(|| ClientError::not_found("operation", id.to_string()))
     }
 
     /// Puts dead letters aside. The number put aside, and the ids that were none.

@@ -47,7 +47,7 @@ pub(super) async fn run(core: Arc<Core>) {
 }
 
 async fn carry(core: &Core, mut operation: Operation) {
-    let mut trouble = Trouble::new(&core);
+    let mut trouble = Trouble::new(core);
     while !core.quiet.is_cancelled() {
         let pause = match core.client.step_operation(&mut operation).await {
             Ok(Step::Finished) => return,

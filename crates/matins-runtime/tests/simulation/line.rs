@@ -297,7 +297,7 @@ impl Store for Line {
     }
 
     async fn changed(&self) {
-        self.store.changed().await
+        self.store.changed().await;
     }
 
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned> {
