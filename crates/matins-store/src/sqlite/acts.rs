@@ -82,7 +82,7 @@ impl Tx<'_> {
             if self.run(Sql::KeyTake, params![kind_id, &**key, before.id])? == 0
                 && let Some(holder) = self.key_holder(&kind, key)?
             {
-                return Ok(Retried::Deduplicated(Box::new(holder.task())));
+                return Ok(Retried::Deduplicated(holder.task()));
             }
         }
         self.mem.lanes.add(before.lane, Place::Failed, -1)?;

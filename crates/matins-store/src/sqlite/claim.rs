@@ -12,6 +12,7 @@ use matins_core::task::{Claim, Claimed, State, TaskId};
 use rusqlite::params;
 use uuid::Uuid;
 
+use super::enqueue::Holder;
 use super::error::Res;
 use super::handout::Handout;
 use super::lanes::{Lane, Place};
@@ -118,12 +119,13 @@ impl Tx<'_> {
             self.one(Sql::KeyGet, params![kind, &**key], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })?;
-        let Some((id, Some(_), kept)) = entry.filter(|(id, ..)| *id != task.id) else {
+        let Some((id, at @ Some(_), kept)) = entry.filter(|(id, ..)| *id != task.id) else {
             return Ok(None);
         };
-        let holder = self.stored_by_id(TaskId(id))?;
-        let result = holder.and_then(|holder| holder.task.result);
-        Ok(Some(result.map(|json| json.as_str().into()).or(kept)))
+        let row = self.stored_by_id(TaskId(id))?;
+        let kind = self.mem.lanes.get(task.lane)?.kind.clone();
+        let holder = Holder::new(&kind, key, id, at, kept, row)?;
+        Ok(Some(holder.entry.result.map(|json| json.as_str().into())))
     }
 
     /// Writes a claim about a task that is out of line.

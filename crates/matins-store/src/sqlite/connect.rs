@@ -28,8 +28,9 @@ const STATEMENTS: usize = 256;
 /// Opens for writing; a missing file is made, readable for its owner only.
 pub(super) fn writer(path: &Path, patience: Duration) -> Res<Connection> {
     make(path)?;
-    let conn = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, patience, WRITER_CACHE_KIB)?;
-    recognize(&conn, path)?;
+    let conn = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, patience, WRITER_CACHE_KIB)
+        .and_then(|conn| recognize(&conn, path).map(|()| conn))
+        .map_err(|failure| name_stranger(failure, path))?;
     use_log(&conn, path, patience)?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
@@ -79,16 +80,23 @@ fn recognize(conn: &Connection, path: &Path) -> Res<()> {
         let tables = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         Ok((id, tables))
     };
-    let path = path.display();
-    match read() {
-        Ok((APPLICATION_ID, _) | (0, 0)) => Ok(()),
-        Ok(_) => Err(Failure::broken(format!("{path} is the SQLite file of another program"))),
-        Err(rusqlite::Error::SqliteFailure(error, _))
+    match read()? {
+        (APPLICATION_ID, _) | (0, 0) => Ok(()),
+        _ => {
+            let path = path.display();
+            Err(Failure::broken(format!("{path} is the SQLite file of another program")))
+        }
+    }
+}
+
+fn name_stranger(failure: Failure, path: &Path) -> Failure {
+    match failure {
+        Failure::Sqlite(rusqlite::Error::SqliteFailure(error, _))
             if error.code == rusqlite::ErrorCode::NotADatabase =>
         {
-            Err(Failure::broken(format!("{path} is not an SQLite file")))
+            Failure::broken(format!("{} is not an SQLite file", path.display()))
         }
-        Err(error) => Err(error.into()),
+        failure => failure,
     }
 }
 

@@ -92,56 +92,38 @@ impl Tx<'_> {
         }
         let holder = self.key_holder(&new.kind, key)?;
         let holder = holder.ok_or_else(|| Failure::broken(format!("key {key:?} is lost")))?;
-        Ok(Some(match decide(KeyState::from(holder.state()), new.on_duplicate) {
-            KeyDecision::ReturnHolder => Enqueued::Existing(Box::new(holder.task())),
-            KeyDecision::Reject => Enqueued::Rejected(Box::new(holder.task())),
-            KeyDecision::ReplaceHolder => self.replace(new, now)?,
+        Ok(Some(match decide(KeyState::from(holder.state), new.on_duplicate) {
+            KeyDecision::ReturnHolder => Enqueued::Existing(holder.task()),
+            KeyDecision::Reject => Enqueued::Rejected(holder.task()),
+            KeyDecision::ReplaceHolder => self.replace(holder, new, now)?,
             // The ledger has it, so it is not free.
             KeyDecision::Take => return Err(Failure::broken(format!("key {key:?} is torn"))),
         }))
     }
 
     /// Puts payload and times of a newer request in the place of a pending holder's.
-    fn replace(&mut self, new: &NewTask, now: i64) -> Res<Enqueued> {
-        let key = new.execution_key.as_deref().unwrap_or_default();
-        let Some(Holder::Row(holder)) = self.key_holder(&new.kind, key)? else {
-            return Err(Failure::broken(format!("key {key:?} is lost")));
+    fn replace(&mut self, holder: Holder, new: &NewTask, now: i64) -> Res<Enqueued> {
+        let Some(stored) = holder.row else {
+            return Err(Failure::broken(format!("live task {} has no row", holder.entry.task_id)));
         };
-        self.leave(&Facts::of(&holder))?;
-        let times = (us(new.run_at), opt_us(new.expires_at));
-        let concurrency_key = new.concurrency_key.as_deref();
-        let payload = new.payload.as_str();
-        self.run(
-            Sql::TaskReplace,
-            params![holder.seq, payload, concurrency_key, times.0, times.1],
-        )?;
-        let task = self.facts(holder.seq)?;
+        self.leave(&Facts::of(&stored))?;
+        let (run_at, expires_at) = (us(new.run_at), opt_us(new.expires_at));
+        let (payload, key) = (new.payload.as_str(), new.concurrency_key.as_deref());
+        self.run(Sql::TaskReplace, params![stored.seq, payload, key, run_at, expires_at])?;
+        let task = self.facts(stored.seq)?;
         self.enter(&task, now)?;
-        let replaced = self.stored_by_seq(holder.seq)?;
-        Ok(Enqueued::Replaced(Box::new(replaced.task)))
+        Ok(Enqueued::Replaced(Box::new(self.stored_by_seq(stored.seq)?.task)))
     }
 
-    /// Who has a key: a live or completed task, or what the ledger remembers of one.
+    /// Who has a key: a live or completed task.
     pub(super) fn key_holder(&mut self, kind: &Arc<str>, key: &str) -> Res<Option<Holder>> {
         let Some(kind_id) = self.known_name(kind)? else { return Ok(None) };
         let entry = self.one(Sql::KeyGet, params![kind_id, key], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?;
-        let Some((id, at, result)): Option<(Uuid, Option<i64>, Option<Arc<str>>)> = entry else {
-            return Ok(None);
-        };
-        if let Some(stored) = self.stored_by_id(TaskId(id))? {
-            return Ok(Some(Holder::Row(Box::new(stored))));
-        }
-        let at = at.ok_or_else(|| Failure::broken(format!("live task {id} has no row")))?;
-        Ok(Some(Holder::Ledger(LedgerEntry {
-            kind: kind.clone(),
-            execution_key: key.into(),
-            task_id: TaskId(id),
-            state: State::Completed,
-            result: result.map(Json::trusted),
-            at: ts(at),
-        })))
+        let Some((id, at, kept)) = entry else { return Ok(None) };
+        let row = self.stored_by_id(TaskId(id))?;
+        Holder::new(kind, key, id, at, kept, row).map(Some)
     }
 
     pub(super) fn stored_by_id(&mut self, id: TaskId) -> Res<Option<Stored>> {
@@ -167,24 +149,45 @@ impl Tx<'_> {
 }
 
 /// Who has a key.
-pub(super) enum Holder {
-    Row(Box<Stored>),
-    /// Its row has been pruned.
-    Ledger(LedgerEntry),
+pub(super) struct Holder {
+    pub(super) state: State,
+    pub(super) entry: LedgerEntry,
+    /// `None`: it has been pruned.
+    row: Option<Stored>,
 }
 
 impl Holder {
-    pub(super) fn state(&self) -> State {
-        match self {
-            Self::Row(stored) => stored.task.state,
-            Self::Ledger(entry) => entry.state,
-        }
+    /// From a row of `exec_key`, and the task that has its id. That may be another one: when the
+    /// holder has been pruned, a client may give its id to a new task.
+    pub(super) fn new(
+        kind: &Arc<str>,
+        key: &str,
+        id: Uuid,
+        completed_at: Option<i64>,
+        kept: Option<Arc<str>>,
+        row: Option<Stored>,
+    ) -> Res<Self> {
+        let row = row.filter(|stored| {
+            let task = &stored.task;
+            task.kind == *kind && task.execution_key.as_deref() == Some(key)
+        });
+        let (state, at, result) = match (completed_at, row.as_ref().map(|stored| &stored.task)) {
+            (Some(at), task) => {
+                let result = task.and_then(|task| task.result.clone());
+                (State::Completed, ts(at), result.or(kept.map(Json::trusted)))
+            }
+            (None, Some(task)) => {
+                let started = task.started_at.filter(|_| task.state == State::Running);
+                (task.state, started.unwrap_or(task.created_at), None)
+            }
+            (None, None) => return Err(Failure::broken(format!("live task {id} has no row"))),
+        };
+        let (kind, execution_key, task_id) = (kind.clone(), key.into(), TaskId(id));
+        let entry = LedgerEntry { kind, execution_key, task_id, state, result, at };
+        Ok(Self { state, entry, row })
     }
 
-    pub(super) fn task(&self) -> Task {
-        match self {
-            Self::Row(stored) => stored.task.clone(),
-            Self::Ledger(entry) => entry.task(),
-        }
+    pub(super) fn task(self) -> Box<Task> {
+        Box::new(self.row.map_or_else(|| self.entry.task(), |stored| stored.task))
     }
 }

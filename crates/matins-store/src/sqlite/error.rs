@@ -53,7 +53,11 @@ impl From<Failure> for StoreError {
 }
 
 fn explain(error: &rusqlite::Error) -> StoreError {
-    let text = error.to_string();
+    let text = match error {
+        // With the whole statement, which says nothing to whoever reads it.
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        error => error.to_string(),
+    };
     let rusqlite::Error::SqliteFailure(code, _) = error else {
         return StoreError::Broken(text);
     };

@@ -59,10 +59,12 @@ const CHECKS: &[(&str, &str)] = &[
     ),
     (
         "an execution_key does not agree with its task",
-        "SELECT 'key ' || k.key FROM exec_key AS k LEFT JOIN task AS t ON t.id = k.id
-         WHERE (k.at IS NULL AND t.state IS NOT 0) OR (k.at IS NOT NULL AND t.state IS NOT 2
-                AND t.state IS NOT NULL)
-            OR (t.id IS NOT NULL AND t.execution_key IS NOT k.key)
+        "SELECT 'key ' || k.key FROM exec_key AS k LEFT JOIN (
+             SELECT t.id, t.state, t.execution_key, l.type
+             FROM task AS t JOIN lane AS l ON l.id = t.lane
+         ) AS t ON t.id = k.id AND t.execution_key = k.key AND t.type = k.type
+         WHERE (k.at IS NULL AND t.state IS NOT 0)
+            OR (k.at IS NOT NULL AND coalesce(t.state, 2) <> 2)
          UNION ALL
          SELECT 'task number ' || t.seq || ' has no hold of its key'
          FROM task AS t JOIN lane AS l ON l.id = t.lane

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use matins_core::Json;
 use matins_core::store::{Act, LedgerEntry};
-use matins_core::task::{State, TaskId};
+use matins_core::task::TaskId;
 use rusqlite::params;
 use uuid::Uuid;
 
-use super::error::{Failure, Res};
+use super::enqueue::Holder;
+use super::error::Res;
 use super::reader::Reader;
 use super::sql::Sql;
-use super::time::ts;
 use super::tx::Tx;
 
 impl Reader {
@@ -21,27 +20,9 @@ impl Reader {
             self.one(Sql::KeyGet, params![kind_id, key], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })?;
-        let Some((id, completed_at, kept)) = entry else { return Ok(None) };
-        let task = self.stored_by_id(TaskId(id))?.map(|stored| stored.task);
-        let (state, at, result) = match (completed_at, task) {
-            (Some(at), task) => {
-                let result = task.and_then(|task| task.result).or(kept.map(Json::trusted));
-                (State::Completed, ts(at), result)
-            }
-            (None, Some(task)) => {
-                let started = task.started_at.filter(|_| task.state == State::Running);
-                (task.state, started.unwrap_or(task.created_at), None)
-            }
-            (None, None) => return Err(Failure::broken(format!("live task {id} has no row"))),
-        };
-        Ok(Some(LedgerEntry {
-            kind: kind.into(),
-            execution_key: key.into(),
-            task_id: TaskId(id),
-            state,
-            result,
-            at,
-        }))
+        let Some((id, at, kept)) = entry else { return Ok(None) };
+        let row = self.stored_by_id(TaskId(id))?;
+        Ok(Some(Holder::new(&kind.into(), key, id, at, kept, row)?.entry))
     }
 }
 

@@ -91,7 +91,9 @@ fn missing(applied: &[u32]) -> &'static [Migration] {
 
 /// Versions in the file, checked against this program's.
 fn applied(conn: &Connection) -> Res<Vec<u32>> {
-    if !conn.table_exists(None, "migration")? {
+    // A statement, because what the driver remembers of the schema may be out of date.
+    let known = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migration'";
+    if !conn.prepare(known)?.exists([])? {
         return Ok(Vec::new());
     }
     let mut statement = conn.prepare("SELECT version, checksum FROM migration ORDER BY version")?;
