@@ -208,36 +208,40 @@ fn a_timeout_is_followed_by_its_cleanup() {
     assert!(error.message.ends_with("; on_timeout: did not end in time"), "{}", error.message);
 }
 
-fn stopping_reads_as_its_reason() {
-    for reason in
-        [StopReason::Cancel, StopReason::Shutdown, StopReason::Timeout, StopReason::LeaseLost]
-    {
-        let token = Token::new();
-        let text = format!("echo started; trap 'exit 0' TERM; sleep {} & wait", token.0);
-        let executor = CommandExecutor::of_type(host(), shell(&text));
-        let engine = Engine::new();
-        let finished = block_on(async {
-            let work = executor.run(engine.run(task("x", "{}")));
-            let stop = async {
-                while token.alive().is_empty() {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-                engine.stop(reason);
-            };
-            tokio::join!(work, stop).0
-        });
-        token.assert_gone();
-        let as_expected = match reason {
-            StopReason::Cancel => finished.outcome == Outcome::Cancelled,
-            StopReason::Shutdown => finished.outcome == Outcome::Interrupted,
-            StopReason::Timeout => matches!(finished.outcome, Outcome::TimedOut { .. }),
-            StopReason::LeaseLost => matches!(finished.outcome, Outcome::Lost { .. }),
+/// Stops a run whose command answers TERM with an exit code.
+fn stopped(reason: StopReason, code: i32) -> Outcome {
+    let token = Token::new();
+    let text = format!("echo started; trap 'exit {code}' TERM; sleep {} & wait", token.0);
+    let executor = CommandExecutor::of_type(host(), shell(&text));
+    let engine = Engine::new();
+    let finished = block_on(async {
+        let work = executor.run(engine.run(task("x", "{}")));
+        let stop = async {
+            while token.alive().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            engine.stop(reason);
         };
-        assert!(as_expected, "{reason:?}: {:?}", finished.outcome);
-        assert_eq!(
-            (finished.trace.output.text(), engine.live()),
-            ("started\n".into(), "started\n".into())
-        );
+        tokio::join!(work, stop).0
+    });
+    token.assert_gone();
+    let seen = (finished.trace.output.text(), engine.live());
+    assert_eq!(seen, ("started\n".into(), "started\n".into()), "{reason:?}");
+    finished.outcome
+}
+
+fn stopping_reads_as_its_reason() {
+    assert_eq!(stopped(StopReason::Cancel, 3), Outcome::Cancelled);
+    assert_eq!(stopped(StopReason::Shutdown, 3), Outcome::Interrupted);
+    for code in [0, 3] {
+        let timed_out = stopped(StopReason::Timeout, code);
+        assert!(matches!(timed_out, Outcome::TimedOut { .. }), "{timed_out:?}");
+        let lost = stopped(StopReason::LeaseLost, code);
+        assert!(matches!(lost, Outcome::Lost { .. }), "{lost:?}");
+    }
+    for reason in [StopReason::Cancel, StopReason::Shutdown] {
+        let done = stopped(reason, 0);
+        assert!(matches!(done, Outcome::Completed { .. }), "{reason:?} {done:?}");
     }
 }
 
