@@ -150,9 +150,7 @@ fn stopped_beyond_the_lease() {
 
 #[test]
 fn health_endpoints_are_open_and_say_little() {
-    let server = Server::with(
-        "schedules:\n  tick: {schedule: \"* * * * * *\", type: nobody}\n",
-    );
+    let server = Server::with("schedules:\n  tick: {schedule: \"* * * * * *\", type: nobody}\n");
     for (path, word) in [("/healthz", "ok"), ("/readyz", "ready")] {
         let answer = Request::new("GET", path).send(server.address()).expect("an answer");
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());

@@ -269,7 +269,10 @@ fn a_cancel_reaches_a_remote_worker_within_two_seconds() {
         let told = heartbeat(&api, "w", std::slice::from_ref(&mine));
         (told["cancel"] == json!([id])).then_some(())
     });
-    assert_eq!(settle(&api, &mine, &json!({"outcome": "failed", "error": {"message": "stopped"}})).0, 200);
+    assert_eq!(
+        settle(&api, &mine, &json!({"outcome": "failed", "error": {"message": "stopped"}})).0,
+        200
+    );
     let task = api.task(&id);
     assert_eq!((task.state(), task.number("retries")), ("cancelled", 0), "{:#}", task.0);
 }
@@ -313,10 +316,13 @@ fn every_outcome_a_worker_can_report() {
     assert!((wait - 50.0).abs() < 2.0, "{wait}");
     assert!(task.0["error"]["message"].as_str().is_some_and(|m| m.contains("odd weather")));
 
-    let (_, wait) = run(&json!({"outcome": "failed", "error": {"message": "busy"}, "retry_after": 120}));
+    let (_, wait) =
+        run(&json!({"outcome": "failed", "error": {"message": "busy"}, "retry_after": 120}));
     assert!((wait - 120.0).abs() < 2.0, "the later of both: {wait}");
 
-    let (task, _) = run(&json!({"outcome": "failed", "error": {"message": "no such order"}, "permanent": true}));
+    let (task, _) = run(
+        &json!({"outcome": "failed", "error": {"message": "no such order"}, "permanent": true}),
+    );
     assert_eq!((task.state(), task.number("retries")), ("failed", 0), "{:#}", task.0);
 
     for outcome in ["snooze", "release"] {

@@ -283,3 +283,72 @@ impl fmt::Display for Verdict {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(attempts: &Value, losses: u32) -> Task {
+        let count = attempts.as_array().map_or(0, Vec::len);
+        Task(json!({
+            "id": "t", "state": "completed", "attempt": count, "attempts": attempts,
+            "losses": losses, "interruptions": 0, "retries": 0
+        }))
+    }
+
+    fn seen(attempts: &[(u32, u32, u32)]) -> Witnessed {
+        attempts
+            .iter()
+            .map(|(attempt, begun, ended)| {
+                (("t".to_owned(), *attempt), Seen { begun: *begun, ended: *ended })
+            })
+            .collect()
+    }
+
+    fn violations(task: &Task, witnessed: &Witnessed) -> usize {
+        let mut verdict = Verdict::default();
+        verdict.judge_task(task, Kind::Command, witnessed);
+        verdict.violations.len()
+    }
+
+    #[test]
+    fn a_sound_history_is_no_violation_and_an_unsound_one_is() {
+        let lost = json!([{"number": 1, "outcome": "lost"}, {"number": 2, "outcome": "completed"}]);
+        assert_eq!(violations(&task(&lost, 1), &seen(&[(1, 1, 0), (2, 1, 1)])), 0);
+        // The kill came between the end of the work and its record.
+        assert_eq!(violations(&task(&lost, 1), &seen(&[(1, 1, 1), (2, 1, 1)])), 0);
+        // Completed without having run, twice completed, a loss that is not counted, a gap.
+        assert!(violations(&task(&lost, 1), &seen(&[(1, 1, 0)])) > 0);
+        let twice = json!([
+            {"number": 1, "outcome": "completed"}, {"number": 2, "outcome": "completed"}
+        ]);
+        assert!(violations(&task(&twice, 0), &seen(&[(1, 1, 1), (2, 1, 1)])) > 0);
+        assert!(violations(&task(&lost, 0), &seen(&[(1, 1, 0), (2, 1, 1)])) > 0);
+        let gap = json!([{"number": 2, "outcome": "completed"}]);
+        assert!(violations(&task(&gap, 0), &seen(&[(1, 1, 1)])) > 0);
+        // A run that nobody recorded.
+        let once = json!([{"number": 1, "outcome": "completed"}]);
+        assert!(violations(&task(&once, 0), &seen(&[(1, 2, 2)])) > 0);
+    }
+
+    #[test]
+    fn marks_that_are_missing_or_decided_twice_are_violations() {
+        let mark = |second: u32, task: &str| {
+            json!({
+                "time": format!("2026-11-29T12:00:{second:02}Z"), "count": 1,
+                "outcome": "fired", "task_id": task
+            })
+        };
+        let judge = |occurrences: &[Value], expected| {
+            let mut verdict = Verdict::default();
+            let mut fired = HashSet::new();
+            verdict.judge_occurrences("every-second", occurrences, expected, &mut fired);
+            verdict.violations.len()
+        };
+        assert_eq!(judge(&[mark(1, "a"), mark(2, "b")], 2), 0);
+        assert!(judge(&[mark(1, "a"), mark(3, "b")], 2) > 0, "a gap");
+        assert!(judge(&[mark(1, "a"), mark(1, "b")], 2) > 0, "decided twice");
+        assert!(judge(&[mark(1, "a"), mark(2, "a")], 2) > 0, "one task for two");
+        assert!(judge(&[mark(1, "a")], 2) > 0, "not what the balance says");
+    }
+}
