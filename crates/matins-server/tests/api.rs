@@ -3,6 +3,8 @@
 
 #[path = "api/engine.rs"]
 mod engine;
+#[path = "api/fuzz.rs"]
+mod fuzz;
 #[path = "api/harness.rs"]
 mod harness;
 #[path = "api/hostile.rs"]
