@@ -24,6 +24,14 @@ use super::tx::Tx;
 /// How many of the next due times are looked at for one in a lane that is served.
 const GLANCES: usize = 64;
 
+/// What another task of the same key has left.
+struct Done {
+    result: Option<Arc<str>>,
+}
+
+/// Named tasks that are in line, with their places, and when the next of the others is due.
+type NamedLine = (Vec<(i64, Stored)>, Option<Timestamp>);
+
 impl Tx<'_> {
     pub(super) fn claim(&mut self, request: &ClaimRequest) -> Res<ClaimBatch> {
         if request.repeated {
@@ -105,14 +113,14 @@ impl Tx<'_> {
             self.run(Sql::ExpiringDelete, params![at, task.seq])?;
         }
         match done {
-            Some(result) => self.deduplicate_left(task, result.as_ref(), now)?,
+            Some(done) => self.deduplicate_left(task, done.result.as_ref(), now)?,
             None => self.cancel_left(task, "expired", now)?,
         }
         Ok(true)
     }
 
     /// The recorded result, when the task's key was completed by another one.
-    fn completed_by_another(&mut self, task: &Facts) -> Res<Option<Option<Arc<str>>>> {
+    fn completed_by_another(&mut self, task: &Facts) -> Res<Option<Done>> {
         let Some(key) = &task.execution_key else { return Ok(None) };
         let kind = self.mem.lanes.get(task.lane)?.kind_id;
         let entry: Option<(Uuid, Option<i64>, Option<Arc<str>>)> =
@@ -125,7 +133,7 @@ impl Tx<'_> {
         let row = self.stored_by_id(TaskId(id))?;
         let kind = self.mem.lanes.get(task.lane)?.kind.clone();
         let holder = Holder::new(&kind, key, id, at, kept, row)?;
-        Ok(Some(holder.entry.result.map(|json| json.as_str().into())))
+        Ok(Some(Done { result: holder.entry.result.map(|json| json.as_str().into()) }))
     }
 
     /// Writes a claim about a task that is out of line.
@@ -211,11 +219,7 @@ impl Tx<'_> {
 
     /// Those of the named tasks that are in line, in order, and when the next of the others is
     /// due.
-    fn named_line(
-        &mut self,
-        request: &ClaimRequest,
-        ids: &[TaskId],
-    ) -> Res<(Vec<(i64, Stored)>, Option<Timestamp>)> {
+    fn named_line(&mut self, request: &ClaimRequest, ids: &[TaskId]) -> Res<NamedLine> {
         let mut line = Vec::new();
         let mut due: Option<Timestamp> = None;
         for id in ids {

@@ -22,10 +22,10 @@ impl Tx<'_> {
     }
 
     pub(super) fn enqueue_one(&mut self, new: &NewTask, now: i64) -> Res<Enqueued> {
-        if new.client_id || new.execution_key.is_some() {
-            if let Some(stored) = self.stored_by_id(new.id)? {
-                return Ok(Enqueued::Existing(Box::new(stored.task)));
-            }
+        if (new.client_id || new.execution_key.is_some())
+            && let Some(stored) = self.stored_by_id(new.id)?
+        {
+            return Ok(Enqueued::Existing(Box::new(stored.task)));
         }
         if let Some(key) = &new.execution_key
             && let Some(answer) = self.take_key(new, key, now)?

@@ -171,8 +171,12 @@ impl Tx<'_> {
     pub(super) fn save_lanes(&mut self) -> Res<()> {
         let Self { mem, stmts, .. } = self;
         for lane in mem.lanes.list.iter_mut().filter(|lane| lane.dirty) {
-            let [a, b, c, d, e, f, g, h, i] = lane.counts;
-            stmts.get(Sql::LaneSave)?.execute(params![lane.id, a, b, c, d, e, f, g, h, i])?;
+            let statement = stmts.get(Sql::LaneSave)?;
+            statement.raw_bind_parameter(1, lane.id)?;
+            for (index, count) in lane.counts.iter().enumerate() {
+                statement.raw_bind_parameter(index + 2, count)?;
+            }
+            statement.raw_execute()?;
             lane.dirty = false;
         }
         Ok(())

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::SqliteStore;
 use super::migrate::LATEST;
 use super::prune::{Cutoffs, Kind, STEP};
+use super::reader::Reader;
 use super::time::us;
 use super::writer::{Errand, Job, Weight};
 
@@ -63,7 +64,7 @@ impl Queue for SqliteStore {
     }
 
     async fn workers(&self) -> Result<Vec<Worker>> {
-        self.readers.call(|reader| reader.snapshot(|reader| reader.workers())).await
+        self.readers.call(|reader| reader.snapshot(Reader::workers)).await
     }
 
     async fn extend(&self, claims: &[Claim], lease_until: Timestamp) -> Result<Extended> {

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::catalog::Catalog;
 use super::error::{Failure, Res};
-use super::time::{opt_ts, ts};
+use super::time::{opt_ts, opt_us, ts, us};
 
 /// The stored states of a task that has ended; 0 is open.
 pub(super) const COMPLETED: i64 = 2;
@@ -96,11 +96,11 @@ impl Facts {
             id: task.id.0,
             lane: stored.lane,
             priority: task.priority,
-            run_at: task.run_at.as_microsecond(),
+            run_at: us(task.run_at),
             held: task.held,
             execution_key: task.execution_key.clone(),
             concurrency_key: task.concurrency_key.clone(),
-            expires_at: task.expires_at.map(|at| at.as_microsecond()),
+            expires_at: opt_us(task.expires_at),
             schedule_uid: task.origin.as_ref().map(|origin| origin.schedule_uid),
         }
     }
@@ -111,11 +111,11 @@ impl Facts {
             id: new.id.0,
             lane,
             priority: new.priority,
-            run_at: new.run_at.as_microsecond(),
+            run_at: us(new.run_at),
             held: new.held,
             execution_key: new.execution_key.clone(),
             concurrency_key: new.concurrency_key.clone(),
-            expires_at: new.expires_at.map(|at| at.as_microsecond()),
+            expires_at: opt_us(new.expires_at),
             schedule_uid: new.origin.as_ref().map(|origin| origin.schedule_uid),
         }
     }

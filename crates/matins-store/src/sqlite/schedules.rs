@@ -5,7 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use matins_core::page::{Page, PageRequest};
 use matins_core::schedule::{
-    Balance, DueSchedule, FirePlan, Live, Occurrence, OccurrenceKind, ScheduleState, ScheduleStatus,
+    Balance, DueSchedule, FirePlan, Live, Occurrence, OccurrenceKind, Reason, ScheduleState,
+    ScheduleStatus,
 };
 use matins_core::store::{Act, Enqueued, Expect};
 use matins_core::task::{Name, State, TaskId};
@@ -144,7 +145,7 @@ impl Tx<'_> {
                 occurrence.kind.as_str(),
                 us(occurrence.time),
                 occurrence.outcome.as_str(),
-                occurrence.reason.map(|reason| reason.as_str()),
+                occurrence.reason.map(Reason::as_str),
                 task_id.map(|id| id.0),
                 opt_us(occurrence.fired_at),
             ],

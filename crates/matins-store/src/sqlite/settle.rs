@@ -1,5 +1,6 @@
 //! Ending runs. A settlement is written while its claim stands, and not at all otherwise.
 
+use matins_core::Json;
 use matins_core::lifecycle::{Next, QUARANTINE_LOSSES, Settlement};
 use matins_core::store::Settled;
 use matins_core::task::State;
@@ -109,7 +110,7 @@ impl Tx<'_> {
             output.map(|output| &*output.bytes),
             output.map(|output| output.dropped.cast_signed()),
             output.map(|output| output.gap_at as i64),
-            result.map(|result| result.as_str()),
+            result.map(Json::as_str),
         ])?;
         Ok(())
     }

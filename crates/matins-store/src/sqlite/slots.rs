@@ -43,17 +43,17 @@ struct Turn {
     freed: Option<i64>,
 }
 
-/// A key within a type.
+/// A key within a type, and how many of its tasks may run.
 #[derive(Debug, Clone, Copy)]
 struct Key<'k> {
     kind: i64,
-    key: &'k str,
-    per_key: i64,
+    text: &'k str,
+    most: i64,
 }
 
 impl Key<'_> {
     fn room(self, turn: &Turn) -> i64 {
-        (self.per_key - turn.running).max(0)
+        (self.most - turn.running).max(0)
     }
 }
 
@@ -101,19 +101,19 @@ impl Tx<'_> {
     fn key<'k>(&self, key: &'k str, lane: i64) -> Res<Key<'k>> {
         let lane = self.mem.lanes.get(lane)?;
         let limit = self.mem.settings.limits.get(&lane.kind);
-        let per_key = limit.map_or(1, |limit| i64::from(limit.per_key));
-        Ok(Key { kind: lane.kind_id, key, per_key })
+        let most = limit.map_or(1, |limit| i64::from(limit.per_key));
+        Ok(Key { kind: lane.kind_id, text: key, most })
     }
 
     fn turn(&mut self, key: Key<'_>) -> Res<Turn> {
-        let turn = self.one(Sql::TurnGet, params![key.kind, key.key], |row| {
+        let turn = self.one(Sql::TurnGet, params![key.kind, key.text], |row| {
             Ok(Turn { running: row.get(0)?, freed: row.get(1)? })
         })?;
         Ok(turn.unwrap_or_default())
     }
 
     fn save_turn(&mut self, key: Key<'_>, turn: &Turn) -> Res<()> {
-        self.run(Sql::TurnPut, params![key.kind, key.key, turn.running, turn.freed])?;
+        self.run(Sql::TurnPut, params![key.kind, key.text, turn.running, turn.freed])?;
         Ok(())
     }
 
@@ -178,11 +178,11 @@ impl Tx<'_> {
     pub(super) fn slot_freed(&mut self, key: &str, lane: i64, now: i64) -> Res<()> {
         let key = self.key(key, lane)?;
         let mut turn = self.turn(key)?;
-        if turn.running >= key.per_key {
+        if turn.running >= key.most {
             let freed = turn.freed.map_or(now, |freed| freed.max(now));
             turn.freed = Some(freed);
-            if self.run(Sql::SlotAge, params![key.kind, key.key, freed])? > 0 {
-                self.run(Sql::SlotAged, params![key.kind, key.key, freed])?;
+            if self.run(Sql::SlotAge, params![key.kind, key.text, freed])? > 0 {
+                self.run(Sql::SlotAged, params![key.kind, key.text, freed])?;
             }
         }
         turn.running -= 1;
@@ -202,7 +202,7 @@ impl Tx<'_> {
         if let Some(ord) = self.active_order(key, task.lane, task.seq)? {
             return Ok(ord);
         }
-        let turned = params![key.kind, key.key, task.lane, task.seq, task.priority];
+        let turned = params![key.kind, key.text, task.lane, task.seq, task.priority];
         let freed: Option<i64> = self.one(Sql::SlotTurned, turned, |row| row.get(0))?;
         Ok(freed.map_or(task.order(), |freed| order_key(ts(freed), task.priority)))
     }
@@ -228,7 +228,7 @@ impl Tx<'_> {
     pub(super) fn refit_keys(&mut self, kind: i64, per_key: u32) -> Res<()> {
         let keys: Vec<String> = self.all(Sql::SlotKeys, params![kind], |row| row.get(0))?;
         for key in &keys {
-            let key = Key { kind, key, per_key: i64::from(per_key) };
+            let key = Key { kind, text: key, most: i64::from(per_key) };
             let turn = self.turn(key)?;
             self.trim(key, &turn)?;
             self.refill_all(key, &turn)?;
@@ -292,11 +292,12 @@ impl Tx<'_> {
     }
 
     fn active_order(&mut self, key: Key<'_>, lane: i64, seq: i64) -> Res<Option<i64>> {
-        self.one(Sql::SlotActive, params![key.kind, key.key, lane, seq], |row| row.get(0))
+        self.one(Sql::SlotActive, params![key.kind, key.text, lane, seq], |row| row.get(0))
     }
 
     fn active_count(&mut self, key: Key<'_>, lane: i64) -> Res<i64> {
-        let count = self.one(Sql::SlotCount, params![key.kind, key.key, lane], |row| row.get(0))?;
+        let count =
+            self.one(Sql::SlotCount, params![key.kind, key.text, lane], |row| row.get(0))?;
         Ok(count.unwrap_or(0))
     }
 
@@ -312,7 +313,7 @@ impl Tx<'_> {
         stage: i64,
         lane: i64,
     ) -> Res<Option<(i64, Waiting)>> {
-        self.one(end, params![key.kind, key.key, stage, lane], |row| {
+        self.one(end, params![key.kind, key.text, stage, lane], |row| {
             let ord: i64 = row.get(0)?;
             let (seq, priority, run_at) = (row.get(1)?, row.get(2)?, row.get(3)?);
             let mut waiting = Waiting { seq, lane, priority, run_at, turned: false };
@@ -326,7 +327,7 @@ impl Tx<'_> {
 
     fn slot_insert(&mut self, key: Key<'_>, stage: i64, ord: i64, task: Waiting) -> Res<()> {
         let Waiting { seq, lane, priority, run_at, .. } = task;
-        let row = params![key.kind, key.key, stage, lane, ord, seq, priority, run_at];
+        let row = params![key.kind, key.text, stage, lane, ord, seq, priority, run_at];
         self.run(Sql::SlotInsert, row)?;
         Ok(())
     }
@@ -339,7 +340,7 @@ impl Tx<'_> {
         ord: i64,
         seq: i64,
     ) -> Res<bool> {
-        let row = params![key.kind, key.key, stage, lane, ord, seq];
+        let row = params![key.kind, key.text, stage, lane, ord, seq];
         Ok(self.run(Sql::SlotDelete, row)? == 1)
     }
 

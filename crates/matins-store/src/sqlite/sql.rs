@@ -177,3 +177,140 @@ statements! {
     PruneFacts = "prune_facts",
     MetaGet = "meta_get",
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::sqlite::migrate::ALL;
+
+    /// Statements of the hot path: accepting, handing out, ending.
+    const HOT: &[Sql] = &[
+        Sql::TaskInsert,
+        Sql::TaskById,
+        Sql::TaskBySeq,
+        Sql::TaskPending,
+        Sql::TaskFacts,
+        Sql::TaskSettle,
+        Sql::TaskAgain,
+        Sql::AttemptInsert,
+        Sql::ReadyInsert,
+        Sql::ReadyDelete,
+        Sql::ReadyDeleteTo,
+        Sql::ReadyHead,
+        Sql::ReadyAfter,
+        Sql::ScheduledInsert,
+        Sql::ScheduledDelete,
+        Sql::ScheduledDue,
+        Sql::ScheduledDeleteTo,
+        Sql::ScheduledNext,
+        Sql::ExpiringInsert,
+        Sql::ExpiringDelete,
+        Sql::ExpiringDue,
+        Sql::RunningInsert,
+        Sql::RunningGet,
+        Sql::RunningDelete,
+        Sql::RunningExtend,
+        Sql::TurnGet,
+        Sql::TurnPut,
+        Sql::SlotInsert,
+        Sql::SlotDelete,
+        Sql::SlotFirst,
+        Sql::SlotLast,
+        Sql::SlotActive,
+        Sql::SlotCount,
+        Sql::KeyTake,
+        Sql::KeyGet,
+        Sql::KeyComplete,
+        Sql::KeyFree,
+        Sql::LiveInsert,
+        Sql::LiveDelete,
+        Sql::LiveFirst,
+        Sql::DeadInsert,
+        Sql::WorkerBeat,
+        Sql::WorkerLease,
+        Sql::LaneSave,
+        Sql::FenceSave,
+        Sql::RatePut,
+        Sql::ScheduleDue,
+        Sql::OccurrenceInsert,
+        Sql::OccurrenceKnown,
+        Sql::ScheduleAdvance,
+        Sql::TaskWalk,
+        Sql::TaskWalkKey,
+        Sql::TaskWalkSchedule,
+        Sql::TaskWalkFailed,
+        Sql::DeadNewest,
+        Sql::DeadOldest,
+        Sql::DeadNewestAlike,
+        Sql::DeadGroupRows,
+        Sql::PruneEnded,
+        Sql::PruneDismissed,
+        Sql::KeyPrune,
+        Sql::OccurrenceOld,
+        Sql::LaneAhead,
+    ];
+
+    fn schema() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        for migration in ALL {
+            conn.execute_batch(migration.sql).unwrap();
+        }
+        conn
+    }
+
+    fn plan(conn: &Connection, sql: Sql) -> Vec<String> {
+        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {}", sql.text())).unwrap();
+        let mut rows = statement.raw_query();
+        let mut steps = Vec::new();
+        while let Some(row) = rows.next().unwrap() {
+            steps.push(row.get(3).unwrap());
+        }
+        steps
+    }
+
+    #[test]
+    fn every_statement_is_valid_and_says_what_it_is_for() {
+        let conn = schema();
+        for sql in Sql::ALL {
+            conn.prepare(sql.text()).unwrap_or_else(|error| panic!("{sql:?}: {error}"));
+            let mut lines = sql.text().lines();
+            assert!(lines.next().unwrap().starts_with("-- Purpose: "), "{sql:?}");
+            assert!(lines.next().unwrap().starts_with("-- Index: "), "{sql:?}");
+        }
+    }
+
+    #[test]
+    fn every_file_is_a_statement() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql");
+        let files = std::fs::read_dir(folder).unwrap();
+        let count =
+            files.filter(|f| f.as_ref().unwrap().path().extension().is_some_and(|e| e == "sql"));
+        assert_eq!(count.count(), Sql::ALL.len());
+    }
+
+    /// What a hot statement costs does not grow with the table. `MATINS_BLESS=1` rewrites the
+    /// snapshot; look at what changed.
+    #[test]
+    fn hot_statements_search_and_never_scan_or_sort() {
+        let conn = schema();
+        let mut seen = String::new();
+        for sql in HOT {
+            writeln!(seen, "{sql:?}").unwrap();
+            for step in plan(&conn, *sql) {
+                let walks = matches!(sql, Sql::DeadGroupRows | Sql::ScheduleDue | Sql::LaneAhead);
+                assert!(walks || !step.starts_with("SCAN"), "{sql:?}: {step}");
+                assert!(!step.contains("TEMP B-TREE"), "{sql:?}: {step}");
+                writeln!(seen, "    {step}").unwrap();
+            }
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql/plans.txt");
+        if std::env::var_os("MATINS_BLESS").is_some() {
+            std::fs::write(path, &seen).unwrap();
+        }
+        assert_eq!(seen, std::fs::read_to_string(path).unwrap_or_default());
+    }
+}

@@ -50,12 +50,15 @@ pub(super) trait Job: Send {
     fn is_abandoned(&self) -> bool;
 }
 
+/// Makes good an answer that nobody got.
+type Undo<T> = fn(T) -> Option<Box<dyn Job>>;
+
 struct Call<T, F> {
     work: F,
     value: Option<T>,
     reply: oneshot::Sender<Result<T>>,
     /// For a caller that went away while its answer was on the way.
-    undo: Option<fn(T) -> Option<Box<dyn Job>>>,
+    undo: Option<Undo<T>>,
 }
 
 impl<T, F> Job for Call<T, F>
@@ -181,7 +184,7 @@ impl Writer {
         &self,
         weight: Weight,
         work: impl FnMut(&mut Tx<'_>) -> Res<T> + Send + 'static,
-        undo: fn(T) -> Option<Box<dyn Job>>,
+        undo: Undo<T>,
     ) -> Result<T> {
         self.send(weight, work, Some(undo)).await
     }
@@ -190,7 +193,7 @@ impl Writer {
         &self,
         weight: Weight,
         work: impl FnMut(&mut Tx<'_>) -> Res<T> + Send + 'static,
-        undo: Option<fn(T) -> Option<Box<dyn Job>>>,
+        undo: Option<Undo<T>>,
     ) -> Result<T> {
         let since = Instant::now();
         let place = tokio::time::timeout(self.patience, self.places.clone().acquire_owned());

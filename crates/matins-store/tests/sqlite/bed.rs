@@ -19,7 +19,8 @@ use uuid::Uuid;
 pub(crate) struct Bed {
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) path: PathBuf,
-    _directory: Arc<TempDir>,
+    /// Deleted when the last store in it is gone.
+    directory: Arc<TempDir>,
 }
 
 impl Deref for Bed {
@@ -39,13 +40,13 @@ impl Bed {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("matins.db");
         let store = Arc::new(SqliteStore::open(&path, options).unwrap());
-        Self { store, path, _directory: Arc::new(directory) }
+        Self { store, path, directory: Arc::new(directory) }
     }
 
     /// A second store on the same file, as another process would have it.
     pub(crate) fn another(&self) -> Self {
         let store = Arc::new(SqliteStore::open(&self.path, Options::default()).unwrap());
-        Self { store, path: self.path.clone(), _directory: self._directory.clone() }
+        Self { store, path: self.path.clone(), directory: self.directory.clone() }
     }
 
     /// The file as any program sees it.

@@ -24,9 +24,9 @@ async fn a_task_is_accepted_with_the_callers_transaction_or_not_at_all() {
         let again = enqueue_in(&transaction, &keyed("invoice", "order-1"), at(0)).unwrap();
         assert!(matches!(again, Enqueued::Existing(holder) if holder.id == new.id));
         if commit {
-            transaction.commit().unwrap()
+            transaction.commit().unwrap();
         } else {
-            transaction.rollback().unwrap()
+            transaction.rollback().unwrap();
         }
         let stored = bed.task(new.id).await.unwrap();
         assert_eq!(stored.is_some(), commit);

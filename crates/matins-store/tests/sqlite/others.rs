@@ -22,11 +22,10 @@ async fn nothing_remembered_is_trusted_after_another_has_written() {
         let kind = format!("kind-{round}");
         a.enqueue(vec![task(&kind), task("shared")], at(0)).await.unwrap();
         b.enqueue(vec![task(&kind), task("shared")], at(0)).await.unwrap();
-        for side in [&a, &b] {
+        for (side, other) in [(&a, &b), (&b, &a)] {
             for claimed in side.claim(1).await {
                 assert!(fences.insert(claimed.claim.fence), "a fence was given out twice");
                 // Claimed here, ended there.
-                let other = if std::ptr::eq(side, &a) { &b } else { &a };
                 other.end(&claimed, done("1")).await;
             }
         }

@@ -204,7 +204,8 @@ CREATE TABLE dead_letter (
     dismissed_at    INTEGER
 ) STRICT;
 CREATE INDEX dead_letter_time ON dead_letter (failed_at) WHERE dismissed_at IS NULL;
-CREATE INDEX dead_letter_group ON dead_letter (fingerprint, failed_at, seq, lane, schedule)
+CREATE INDEX dead_letter_group
+    ON dead_letter (fingerprint, failed_at, seq, lane, schedule, dismissed_at)
     WHERE dismissed_at IS NULL;
 CREATE INDEX dead_letter_dismissed ON dead_letter (dismissed_at) WHERE dismissed_at IS NOT NULL;
 
