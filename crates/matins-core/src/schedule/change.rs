@@ -186,13 +186,14 @@ pub fn step_back(state: &ScheduleState, limits: &Limits, now: Timestamp) -> Opti
 }
 
 /// The zone table has changed since the next time was computed.
-pub fn rearm(state: &ScheduleState, prepared: &Prepared) -> Option<FirePlan> {
+pub fn rearm(state: &ScheduleState, limits: &Limits) -> Option<FirePlan> {
     if state.status != ScheduleStatus::Active || state.zone_table == tz_release() {
         return None;
     }
+    let prepared = state.spec.prepare(state.anchor, limits).ok()?;
     let mut state = state.clone();
     state.rev += 1;
-    arm(&mut state, prepared);
+    arm(&mut state, &prepared);
     Some(plan(state))
 }
 

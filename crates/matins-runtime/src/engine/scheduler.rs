@@ -125,10 +125,8 @@ async fn realign(core: &Core) -> Result<(), StoreError> {
     let plans: Vec<FirePlan> = stored
         .iter()
         .filter_map(|due| {
-            schedule::step_back(&due.state, &limits, now).or_else(|| {
-                let prepared = due.state.spec.prepare(due.state.anchor, &limits).ok()?;
-                schedule::rearm(&due.state, &prepared)
-            })
+            schedule::step_back(&due.state, &limits, now)
+                .or_else(|| schedule::rearm(&due.state, &limits))
         })
         .collect();
     for chunk in plans.chunks(BATCH) {
