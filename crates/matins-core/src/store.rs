@@ -127,7 +127,8 @@ pub struct ClaimRequest {
     /// that still stands, hand out exactly that again, in the order of the claim and whatever
     /// now forbids new claims; else claim as ever.
     pub repeated: bool,
-    /// A lease of these claims' own (remote workers); `None`: the worker's lease covers them.
+    /// A lease of these claims' own (remote workers, which beat or register before they claim);
+    /// `None`: the worker's lease covers them.
     pub lease_until: Option<Timestamp>,
     pub now: Timestamp,
 }

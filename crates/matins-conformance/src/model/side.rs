@@ -211,6 +211,9 @@ impl Side {
         if !repeated {
             self.token += 1;
         }
+        if let Some(lease) = own_lease {
+            self.announce(*worker, *lease).await;
+        }
         let kinds = kinds.as_ref().map(|kinds| kinds.iter().map(|kind| KINDS[*kind].into()));
         let request = ClaimRequest {
             worker: WorkerId(WORKERS[*worker].into()),
@@ -235,6 +238,14 @@ impl Side {
         }
         let next_at = batch.next_at.unwrap_or(Timestamp::MAX);
         Answer { text, next_at: (!is_full).then_some(next_at) }
+    }
+
+    /// As the port asks of a worker whose claims have leases of their own.
+    async fn announce(&self, number: usize, lease: i64) {
+        let worker = self.worker(number, lease);
+        if !self.store.beat(&worker).await.expect("beat") {
+            self.store.register(worker).await.expect("register");
+        }
     }
 
     fn remember(&mut self, claimed: Claimed) {
