@@ -1,5 +1,6 @@
 //! The HTTP API of one server, as its users call it.
 
+use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -242,7 +243,7 @@ pub fn escaped(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            escaped.push_str(&format!("%{byte:02X}"));
+            let _ = write!(escaped, "%{byte:02X}");
         }
     }
     escaped

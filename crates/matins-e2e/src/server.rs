@@ -47,7 +47,7 @@ pub struct ServerBuilder {
 impl ServerBuilder {
     /// YAML that follows `listen`.
     pub fn config(mut self, yaml: &str) -> Self {
-        self.config = yaml.to_owned();
+        yaml.clone_into(&mut self.config);
         self
     }
 

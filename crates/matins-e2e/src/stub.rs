@@ -90,13 +90,13 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Call>>, behaviour: &Behaviour) -> i
         seen.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
         let answer = behaviour(&call);
         thread::sleep(answer.after);
-        let mut text = format!("HTTP/1.1 {} Stub\r\n", answer.status);
-        text.push_str(&format!("content-length: {}\r\n", answer.body.len()));
+        let mut bytes = Vec::new();
+        write!(bytes, "HTTP/1.1 {} Stub\r\n", answer.status)?;
+        write!(bytes, "content-length: {}\r\n", answer.body.len())?;
         for (name, value) in &answer.headers {
-            text.push_str(&format!("{name}: {value}\r\n"));
+            write!(bytes, "{name}: {value}\r\n")?;
         }
-        text.push_str("\r\n");
-        let mut bytes = text.into_bytes();
+        bytes.extend_from_slice(b"\r\n");
         bytes.extend_from_slice(&answer.body);
         to.write_all(&bytes)?;
     }

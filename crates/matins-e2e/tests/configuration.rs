@@ -17,7 +17,8 @@ fn configurations_that_are_wrong() {
         ("heartbeat: 0", "heartbeat"),
         ("task_pools: {io: {max_worker: 3, task_types: [a]}}", "max_workers"),
         (
-            "task_pools: {a: {max_workers: 1, task_types: [t]}, b: {max_workers: 1, task_types: [t]}}",
+            "task_pools: {a: {max_workers: 1, task_types: [t]}, \
+             b: {max_workers: 1, task_types: [t]}}",
             "t",
         ),
         ("task_pools: {a: {max_workers: 0, task_types: [t]}}", "max_workers"),
@@ -78,7 +79,8 @@ fn reloading() {
     assert!(server.running());
     assert_eq!(result(), json!(1), "a file with a mistake changes nothing");
     server.configure(
-        "tasks: {a: {executor: command, command: [echo, \"3\"]}}\nschedules: {s: {schedule: \"* * * * * *\", type: a}}",
+        "tasks: {a: {executor: command, command: [echo, \"3\"]}}\n\
+         schedules: {s: {schedule: \"* * * * * *\", type: a}}",
     );
     server.signal(Signal::HUP);
     eventually("the new command runs", seconds(5.0), || (result() == json!(3)).then_some(()));

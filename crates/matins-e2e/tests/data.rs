@@ -30,14 +30,17 @@ fn raw_member<'a>(text: &'a str, name: &str) -> &'a str {
 }
 
 const PAYLOADS: [&str; 9] = [
-    r#"{"id":1970670598291982290,"m":9007199254740993,"n":-9223372036854775808,"u":18446744073709551615,"d":0.1,"e":1E400,"z":-0}"#,
+    concat!(
+        r#"{"id":1970670598291982290,"m":9007199254740993,"n":-9223372036854775808,"#,
+        r#""u":18446744073709551615,"d":0.1,"e":1E400,"z":-0}"#
+    ),
     r#"{"a":"x\u0000y","\u0000":1}"#,
     r#"{"lone":"\ud800","pair":"\ud83d\ude00","low":"\udc00x"}"#,
     r#"{"b":1,"a":2,"b":3}"#,
     r#"{ "spaced" :  [ 1 ,2,  3 ] }"#,
-    r#"[0.10000000000000000055,1e-400,123456789012345678901234567890.0000]"#,
+    "[0.10000000000000000055,1e-400,123456789012345678901234567890.0000]",
     r#""just text \/ with <b>markup</b> \u00e9""#,
-    r#"12345678901234567890123456789"#,
+    "12345678901234567890123456789",
     r#"{"deep":[[[[[[[[[[[[[[[[{"x":null}]]]]]]]]]]]]]]]]}"#,
 ];
 
@@ -49,7 +52,8 @@ fn payloads_come_back_byte_for_byte() {
     std::fs::write(&script, "cat > \"$0.$MATINS_TASK_ID.$MATINS_ATTEMPT\"; exit 1")
         .expect("written");
     server.configure(&format!(
-        "defaults: {{max_retries: 0}}\ntasks:\n  store_it: {{executor: command, command: [sh, \"{}\"]}}\n",
+        "defaults: {{max_retries: 0}}\n\
+         tasks:\n  store_it: {{executor: command, command: [sh, \"{}\"]}}\n",
         script.display()
     ));
     server.start();
@@ -181,7 +185,8 @@ fn results_and_errors_of_any_content() {
         let id = api.enqueue(&json!({"type": "remote"})).id().to_owned();
         let task = api.post("/workers/claim", &worker).expect(200).json()["tasks"][0].clone();
         let body = format!(
-            r#"{{"items":[{{"id":{},"fence":{},"token":{},"outcome":"completed","result":{result}}}]}}"#,
+            r#"{{"items":[{{"id":{},"fence":{},"token":{},
+            "outcome":"completed","result":{result}}}]}}"#,
             task["id"], task["fence"], task["token"]
         );
         let answer = api.post_text("/workers/settle", &body).expect(200).json();
@@ -258,7 +263,8 @@ fn a_large_queue_is_as_quick_as_a_small_one() {
 #[test]
 fn order_expiry_and_pages() {
     let server = Server::with(
-        "task_pools:\n  one: {max_workers: 1, task_types: [noted]}\ntasks:\n  noted: {executor: command, shell: \"echo $MATINS_PAYLOAD >> order\"}\n",
+        "task_pools:\n  one: {max_workers: 1, task_types: [noted]}\n\
+         tasks:\n  noted: {executor: command, shell: \"echo $MATINS_PAYLOAD >> order\"}\n",
     );
     let api = server.api();
     api.post("/pools/one/pause", &json!({})).expect(200);
@@ -268,9 +274,9 @@ fn order_expiry_and_pages() {
         wanted.push(n);
         thread::sleep(seconds(0.01));
     }
+    let soon = matins_e2e::clock::now() + jiff::SignedDuration::from_millis(400);
     let expired = api.enqueue(&json!({
-        "type": "noted", "payload": 99,
-        "expires_at": (matins_e2e::clock::now() + jiff::SignedDuration::from_millis(400)).to_string()
+        "type": "noted", "payload": 99, "expires_at": soon.to_string()
     }));
     thread::sleep(seconds(0.6));
     api.post("/pools/one/resume", &json!({})).expect(200);

@@ -156,7 +156,8 @@ fn output_of_any_bytes() {
 fn input_ends_at_once() {
     let mut server = Server::builder().prepare();
     server.configure(
-        "tasks:\n  reads_all: {executor: command, command: [sh, -c, \"cat; echo; echo \\\"$MATINS_PAYLOAD\\\"\"]}\n",
+        "tasks:\n  reads_all: {executor: command, \
+         command: [sh, -c, \"cat; echo; echo \\\"$MATINS_PAYLOAD\\\"\"]}\n",
     );
     server.start();
     let api = server.api();
@@ -192,9 +193,10 @@ fn input_ends_at_once() {
 fn a_question_nobody_answers() {
     let server = Server::with("");
     let api = server.api();
+    let asks = server.witness.shell("printf 'May I proceed? [y/N] '; exec sleep 1000");
     let schedule = json!({
         "schedule": "* * * * * *", "type": "command", "timeout": 3, "max_retries": 0,
-        "payload": {"shell": server.witness.shell("printf 'May I proceed? [y/N] '; exec sleep 1000")}
+        "payload": {"shell": asks}
     });
     api.put("/schedules/asks", &schedule).expect_created();
     thread::sleep(seconds(12.0));
@@ -265,7 +267,8 @@ fn secrets_stay_secret() {
     });
     let mut server = Server::builder().variable("E2E_SECRET", SECRET).prepare();
     server.configure(&format!(
-        "log: {{level: trace}}\ndefaults: {{max_retries: 0}}\ntasks:\n  leaks:\n    executor: command\n    env: {{API_KEY: env:E2E_SECRET}}\n    \
+        "log: {{level: trace}}\ndefaults: {{max_retries: 0}}\n\
+         tasks:\n  leaks:\n    executor: command\n    env: {{API_KEY: env:E2E_SECRET}}\n    \
          shell: |\n      echo \"key $API_KEY\"; echo \"err $API_KEY\" >&2\n      \
          printf '%.8s' \"$API_KEY\"; sleep 0.3; printf '%s\\n' \"${{API_KEY#????????}}\"\n      \
          echo \"{{\\\"token\\\": \\\"$API_KEY\\\"}}\"\n      exit ${{CODE:-0}}\n  \

@@ -32,7 +32,9 @@ fn hold(database: &std::path::Path, kind: &str) -> Connection {
 /// B03: the loops cannot turn, so the server must say so and not go on to look healthy.
 fn exclusive_lock() {
     let server = Server::with(
-        "stall_after: 3s\nschedules:\n  tick: {schedule: \"* * * * * *\", type: command, payload: {argv: [\"true\"]}}\n",
+        "stall_after: 3s\n\
+         schedules:\n  tick: {schedule: \"* * * * * *\", type: command, \
+         payload: {argv: [\"true\"]}}\n",
     );
     let api = server.api();
     let later = api.shell(&server.witness.shell("true"), &json!({"delay": 2}));

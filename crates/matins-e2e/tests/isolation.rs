@@ -19,9 +19,12 @@ fn neighbours_do_not_notice() {
 
 fn stuck_pool() {
     let server = Server::with(
-        "task_pools:\n  stuck: {max_workers: 4, task_types: [hang]}\n  quick: {max_workers: 8, task_types: [quick]}\n\
-         tasks:\n  hang: {executor: command, command: [sleep, \"1000\"], timeout: 1h}\n  quick: {executor: command, command: [\"true\"]}\n\
-         schedules:\n  tick: {schedule: \"* * * * * *\", type: quick}\n  stuck_tick: {schedule: \"* * * * * *\", type: hang, overlap: allow}\n",
+        "task_pools: {stuck: {max_workers: 4, task_types: [hang]}, \
+         quick: {max_workers: 8, task_types: [quick]}}\n\
+         tasks: {hang: {executor: command, command: [sleep, \"1000\"], timeout: 1h}, \
+         quick: {executor: command, command: [\"true\"]}}\n\
+         schedules: {tick: {schedule: \"* * * * * *\", type: quick}, \
+         stuck_tick: {schedule: \"* * * * * *\", type: hang, overlap: allow}}\n",
     );
     let api = server.api();
     let hung: Vec<Value> = (0..60).map(|_| json!({"type": "hang"})).collect();
@@ -46,6 +49,12 @@ fn stuck_pool() {
     eprintln!("answers: p50 {:.1} ms, p95 {:.1} ms, n {}", p50 * 1e3, p95 * 1e3, answers.len());
     assert!(p95 < 0.05, "p95 of API answers is {:.0} ms", p95 * 1e3);
 
+    // B04: what waits in one pool does not make the marks of another late.
+    for occurrence in api.occurrences("tick") {
+        let time = |field: &str| seconds_of(occurrence[field].as_str().expect("a time"));
+        let lag = time("fired_at") - time("time");
+        assert!((0.0..1.0).contains(&lag), "fired {lag} s late: {occurrence}");
+    }
     for schedule in ["tick", "stuck_tick"] {
         let mut marks: Vec<i64> = api
             .occurrences(schedule)

@@ -161,7 +161,9 @@ fn a_key_over_failures_cancels_and_duplicates() {
     assert_eq!((&done["total"], &done["replayed"]), (&json!(1), &json!(0)), "{done}");
     assert_eq!(api.task(dead.id()).state(), "failed");
 
-    let waiting = json!({"type": "command", "payload": {"argv": ["true"]}, "execution_key": "w", "delay": 600});
+    let waiting = json!({
+        "type": "command", "payload": {"argv": ["true"]}, "execution_key": "w", "delay": 600
+    });
     let first = api.enqueue(&waiting);
     let mut next = waiting.clone();
     next["on_duplicate"] = json!("reject");

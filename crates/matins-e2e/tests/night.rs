@@ -20,7 +20,7 @@ fn orders_server(work: &str) -> Server {
     let script = server.folder().join("sync_orders.sh");
     std::fs::write(&script, server.witness.shell(work)).expect("the script is written");
     server.configure(&format!(
-        "tasks:\n  sync_orders:\n    executor: command\n    command: [sh, {script}]\n    timeout: 60s\n\
+        "tasks: {{sync_orders: {{executor: command, command: [sh, {script}], timeout: 60s}}}}\n\
          schedules:\n  nightly:\n    schedule: \"0 0 1 1 *\"\n    type: sync_orders\n    \
          execution_key: orders-2024-01-15\n",
         script = script.display()
@@ -188,8 +188,7 @@ fn fifty_kills_in_a_stream_of_short_tasks() {
                 let body = shell_task(&work, &json!({"id": id})).to_string();
                 let request = api.request("POST", "/tasks").json(body);
                 // The same id again until there is an answer: a retry must not enqueue twice.
-                while !matches!(api.send(&request), Ok(answer) if matches!(answer.status, 200 | 201))
-                {
+                while !api.send(&request).is_ok_and(|answer| matches!(answer.status, 200 | 201)) {
                     if enough.load(Ordering::Relaxed) {
                         return;
                     }

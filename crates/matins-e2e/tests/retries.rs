@@ -19,7 +19,10 @@ fn backoff_never_overflows() {
     let id = api.shell("exit 1", &json!({"max_retries": 1000})).id().to_owned();
     let huge = api.shell(
         "exit 1",
-        &json!({"max_retries": 100, "backoff": {"initial": 1, "factor": 1000, "max": "1h", "jitter": 0}}),
+        &json!({
+            "max_retries": 100,
+            "backoff": {"initial": 1, "factor": 1000, "max": "1h", "jitter": 0}
+        }),
     );
     for n in 0..70_i32 {
         let task = api.wait_task(&id, "backs off", seconds(10.0), |task| {
@@ -251,7 +254,8 @@ fn retry_after() {
         }
     });
     let server = Server::with(
-        "http: {allow: [127.0.0.0/8]}\ndefaults:\n  backoff: {initial: 60s, factor: 2, max: 1h, jitter: 0}\n",
+        "http: {allow: [127.0.0.0/8]}\n\
+         defaults:\n  backoff: {initial: 60s, factor: 2, max: 1h, jitter: 0}\n",
     );
     let api = server.api();
     let cases = [
@@ -320,7 +324,8 @@ fn end_of_first(api: &Api, body: &Value) -> Task {
 fn an_http_call_keeps_its_idempotency_key() {
     let stub = Stub::start(|_| Answer::new(500, "no"));
     let server = Server::with(
-        "http: {allow: [127.0.0.0/8]}\ndefaults:\n  backoff: {initial: 50ms, max: 50ms}\n  max_retries: 2\n",
+        "http: {allow: [127.0.0.0/8]}\n\
+         defaults:\n  backoff: {initial: 50ms, max: 50ms}\n  max_retries: 2\n",
     );
     let api = server.api();
     let payload = json!({"url": stub.url("/x"), "method": "POST", "body": "b"});

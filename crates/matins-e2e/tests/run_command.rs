@@ -188,6 +188,36 @@ fn a_killed_one_task_worker_is_taken_over_by_a_server() {
     server.witness.assert_no_overlap();
 }
 
+/// The server under it is killed and comes back, or is restarted: the command line waits for the
+/// end of its command, and its exit code is that of the run that counted.
+#[test]
+fn the_server_of_a_run_is_restarted() {
+    for graceful in [false, true] {
+        let mut server = Server::with("drain_timeout: 1s\ndefaults: {grace: 300ms}\n");
+        let mut command = server.command();
+        let work = server.witness.shell("[ $MATINS_ATTEMPT != 1 ] || sleep 60; echo good; exit 6");
+        command.args(["run", "--", "sh", "-c", &work]);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("started");
+        eventually("it runs", seconds(10.0), || (server.witness.begun() == 1).then_some(()));
+        if graceful {
+            server.stop(seconds(5.0));
+        } else {
+            server.kill();
+        }
+        thread::sleep(seconds(1.0));
+        server.start();
+        let ended = wait_for(seconds(15.0), || child.try_wait().expect("waited"));
+        let _ = child.kill();
+        let status = ended.unwrap_or_else(|| panic!("graceful {graceful}: it waits for ever"));
+        let mut out = String::new();
+        child.stdout.take().expect("a pipe").read_to_string(&mut out).expect("read");
+        assert_eq!((exit_code(status), out.as_str()), (6, "good\n"), "graceful {graceful}");
+        assert_eq!(server.witness.begun(), 2, "graceful {graceful}");
+        server.witness.assert_no_overlap();
+    }
+}
+
 #[test]
 fn environment_detach_and_other_servers() {
     let server = Server::with("");

@@ -22,7 +22,7 @@ fn every_route_needs_a_token() {
     assert!(paths.len() > 20, "{} paths", paths.len());
     let mut checked = 0;
     for (path, methods) in paths {
-        let target = path.replace('{', "").replace('}', "");
+        let target = path.replace(['{', '}'], "");
         let target = if target.starts_with("/api/") || !starts_v1(&target) {
             target
         } else {
@@ -353,9 +353,10 @@ fn hostile_text_stays_text() {
     let mut shown = Vec::new();
     for (n, text) in MARKUP.iter().enumerate() {
         let quoted = text.replace('\u{1b}', "\\033").replace('\u{7}', "\\007").replace('\'', "");
+        let shell = format!("printf '%b\\n' '{quoted}'; printf '%b\\n' '{quoted}' >&2; exit 1");
         let body = json!({
             "type": "command", "execution_key": text, "tags": [text],
-            "payload": {"shell": format!("printf '%b\\n' '{quoted}'; printf '%b\\n' '{quoted}' >&2; exit 1"), "note": text}
+            "payload": {"shell": shell, "note": text}
         });
         let answer = api.post("/tasks", &body);
         if answer.status == 422 {
@@ -363,8 +364,7 @@ fn hostile_text_stays_text() {
             assert_eq!(answer.problem(), "invalid_field", "{}", answer.text());
         }
         let plain = json!({
-            "type": "command", "tags": [format!("t{n}")],
-            "payload": {"shell": format!("printf '%b\\n' '{quoted}'; printf '%b\\n' '{quoted}' >&2; exit 1")}
+            "type": "command", "tags": [format!("t{n}")], "payload": {"shell": shell}
         });
         ids.push(api.enqueue(&plain).id().to_owned());
         let hostile_type = api.post("/tasks", &json!({"type": text}));
@@ -458,7 +458,8 @@ fn what_is_no_http() {
         b"GET\r\n\r\n",
         b"GET /api/v1/tasks HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
         b"POST /api/v1/tasks HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: -1\r\n\r\n",
-        b"POST /api/v1/tasks HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /api/v1/tasks HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 5\r\n\
+          transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         &[0; 4096],
     ];

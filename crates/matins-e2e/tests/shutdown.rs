@@ -106,7 +106,8 @@ fn killed_while_draining_is_an_interruption() {
 #[test]
 fn restarts_under_load() {
     let mut server = Server::with(
-        "drain_timeout: 3s\ntask_pools:\n  default: {max_workers: 8}\ndefaults:\n  max_retries: 0\n  max_losses: 1\n",
+        "drain_timeout: 3s\ntask_pools:\n  default: {max_workers: 8}\n\
+         defaults:\n  max_retries: 0\n  max_losses: 1\n",
     );
     let work = server.witness.shell("sleep 0.$((MATINS_FENCE % 4 + 1))");
     let (api, enough) = (server.api(), AtomicBool::new(false));

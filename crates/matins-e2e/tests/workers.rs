@@ -130,7 +130,8 @@ fn the_same_worker_name_does_not_revive_a_claim() {
 #[test]
 fn settling_while_the_sweep_runs() {
     let server = Server::with(
-        "lease: 1s\npoll: 20ms\ndefaults:\n  max_losses: 1000\n  backoff: {initial: 10ms, max: 10ms}\n",
+        "lease: 1s\npoll: 20ms\n\
+         defaults:\n  max_losses: 1000\n  backoff: {initial: 10ms, max: 10ms}\n",
     );
     let api = server.api();
     let batch: Vec<_> =
