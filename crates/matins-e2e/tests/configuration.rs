@@ -1,10 +1,12 @@
 //! `matins.yaml`: every mistake is told at its place, and a reload loses nothing.
 
+use std::process::{Command, Stdio};
 use std::thread;
 
-use matins_e2e::process::Signal;
+use matins_e2e::process::{self, Signal};
+use matins_e2e::server::run;
 use matins_e2e::wait::seconds;
-use matins_e2e::{Server, eventually, json};
+use matins_e2e::{Server, eventually, json, wait_for};
 
 /// `matins.yaml` with every kind of mistake: told with file, line and column, and not served.
 #[test]
@@ -61,6 +63,46 @@ fn configurations_that_are_wrong() {
     }
     server.configure("# nothing else");
     server.cli(&["check"]).expect(0);
+}
+
+/// Nothing is configured: an empty folder, and the commands find store, server and token.
+#[test]
+fn nothing_needs_to_be_configured() {
+    let server = Server::with("");
+    let bare = tempfile::tempdir().expect("a folder");
+    let listen = format!("127.0.0.1:{}", server.port + 7);
+    let matins = |arguments: &[&str]| {
+        let mut command = Command::new(matins_e2e::binary::matins());
+        command.current_dir(bare.path()).env("MATINS_LISTEN", &listen).args(arguments);
+        command
+    };
+    // Enqueued before there is a server, or a store.
+    let first = run(matins(&["enqueue", "command", "--payload", r#"{"argv":["true"]}"#]), b"");
+    let first = first.expect(0).out().lines().next().expect("an id").to_owned();
+    let mut serving = matins(&["serve", "--no-supervise"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let done = wait_for(seconds(10.0), || {
+        let shown = run(matins(&["show", &first, "--json"]), b"").expect(0).json();
+        (shown["state"] == "completed").then_some(())
+    });
+    let url = format!("http://{listen}");
+    let over_http = run(matins(&["--server", &url, "list", "--json"]), b"");
+    let ran = run(matins(&["run", "--", "echo", "hello"]), b"");
+    process::signal(serving.id(), Signal::TERM);
+    let ended = serving.wait().expect("it ends");
+    assert!(done.is_some(), "what was enqueued before runs");
+    assert!(over_http.expect(0).out().contains(&first), "the token is found");
+    assert_eq!((ran.code, ran.out().as_str()), (0, "hello\n"), "{}", ran.err());
+    assert!(ended.success(), "{ended}");
+    assert!(bare.path().join(".matins/matins.db").exists());
+
+    run(matins(&["init"]), b"").expect(0);
+    assert!(bare.path().join("matins.yaml").exists());
+    run(matins(&["check"]), b"").expect(0);
+    assert_ne!(run(matins(&["init"]), b"").code, 0, "a file that exists is not overwritten");
 }
 
 /// A reload with a mistake changes nothing and ends nothing; a sound one takes effect.

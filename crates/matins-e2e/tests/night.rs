@@ -110,9 +110,16 @@ fn trigger_in_every_way(server: &Server, id: &str) {
 
     api.post("/schedules/nightly/trigger", &json!({})).expect_success();
     server.cli(&["schedule", "trigger", "nightly"]).expect(0);
+    let often = json!({
+        "schedule": "* * * * * *", "type": "sync_orders", "execution_key": "orders-2024-01-15"
+    });
+    api.put("/schedules/often", &often).expect_success();
+    thread::sleep(seconds(2.2));
     // A fire whose key is completed points to the task that did the work.
-    let occurrences = api.occurrences("nightly");
-    assert!(!occurrences.is_empty());
+    let mut occurrences = api.occurrences("often");
+    assert!(occurrences.len() >= 2, "{occurrences:#?}");
+    api.delete("/schedules/often").expect_success();
+    occurrences.extend(api.occurrences("nightly"));
     for occurrence in occurrences {
         assert_eq!(occurrence["outcome"], "fired", "{occurrence:#}");
         assert_eq!(occurrence["task_id"], id, "a new task for a completed key: {occurrence:#}");
