@@ -45,6 +45,11 @@ pub trait Supervision: Send + Sync {
     /// Offers freshly written output to whoever follows. Never blocks, may drop.
     fn output(&self, chunk: &[u8]);
 
+    /// The same, of what was written to standard error.
+    fn error_output(&self, chunk: &[u8]) {
+        self.output(chunk);
+    }
+
     /// The run ignores its end and cannot be ended from within the process.
     fn stuck(&self) {}
 }

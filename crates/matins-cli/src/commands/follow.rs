@@ -15,17 +15,25 @@ use crate::output;
 pub(super) struct End {
     pub(super) state: String,
     pub(super) attempt: u32,
+    /// Left out of what is kept: more than the limit `output_bytes`, written before anybody
+    /// listened.
+    dropped_bytes: u64,
 }
 
 #[derive(Deserialize)]
-struct Chunk {
-    chunk: String,
+struct Piece {
+    #[serde(rename = "chunk")]
+    text: String,
     encoding: String,
+    /// `stderr`, or absent.
+    stream: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Lagged {
-    missed: u64,
+/// Where a piece was written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    Out,
+    Err,
 }
 
 #[derive(Deserialize)]
@@ -38,7 +46,7 @@ pub(super) async fn attempt(
     door: &Door,
     id: &str,
     number: Option<u32>,
-    mut sink: impl FnMut(&[u8]) -> Result<()>,
+    mut sink: impl FnMut(Stream, &[u8]) -> Result<()>,
 ) -> Result<Option<End>> {
     let request = Request::get(&["tasks", id, "output"])
         .query("follow", Some("1"))
@@ -48,22 +56,47 @@ pub(super) async fn attempt(
         return Err(refusal(status, chunks).await);
     }
     let mut events = Events::default();
+    let (mut shown, mut lagged) = (0, false);
     while let Some(chunk) = chunks.next().await {
         let Ok(chunk) = chunk else { return Ok(None) };
         for (name, data) in events.push(&chunk) {
             match &*name {
-                "output" => sink(&bytes(&decode::<Chunk>(&data)?))?,
-                "lagged" => {
-                    let Lagged { missed } = decode(&data)?;
-                    output::note(&format!("… {missed} pieces of output came too fast to be shown"));
+                "output" => {
+                    let piece: Piece = decode(&data)?;
+                    let stream = match piece.stream.as_deref() {
+                        Some("stderr") => Stream::Err,
+                        _ => Stream::Out,
+                    };
+                    let bytes = bytes(&piece);
+                    shown += bytes.len() as u64;
+                    sink(stream, &bytes)?;
                 }
-                "end" => return decode(&data).map(Some),
+                "lagged" => lagged = true,
+                "end" => {
+                    let end: End = decode(&data)?;
+                    if lagged || end.dropped_bytes > 0 {
+                        say_what_is_missing(door, id, &end, shown).await?;
+                    }
+                    return Ok(Some(end));
+                }
                 "error" => return Err(Failure::failed(decode::<Problem>(&data)?.detail)),
                 _ => {}
             }
         }
     }
     Ok(None)
+}
+
+/// Compares what was shown with all that was written, of which the store keeps both ends.
+async fn say_what_is_missing(door: &Door, id: &str, end: &End, shown: u64) -> Result<()> {
+    let request =
+        Request::get(&["tasks", id, "output"]).query("attempt", Some(end.attempt.to_string()));
+    let kept = door.ask(request).await?.accepted()?.body.len() as u64;
+    let missing = (kept + end.dropped_bytes).saturating_sub(shown);
+    if missing > 0 {
+        output::note(&format!("… {missing} bytes of output came too fast to be shown"));
+    }
+    Ok(())
 }
 
 async fn refusal(status: u16, mut chunks: Chunks) -> Failure {
@@ -77,10 +110,10 @@ async fn refusal(status: u16, mut chunks: Chunks) -> Failure {
     }
 }
 
-fn bytes(chunk: &Chunk) -> Vec<u8> {
-    match &*chunk.encoding {
-        "base64" => STANDARD.decode(&chunk.chunk).unwrap_or_default(),
-        _ => chunk.chunk.as_bytes().to_vec(),
+fn bytes(piece: &Piece) -> Vec<u8> {
+    match &*piece.encoding {
+        "base64" => STANDARD.decode(&piece.text).unwrap_or_default(),
+        _ => piece.text.as_bytes().to_vec(),
     }
 }
 

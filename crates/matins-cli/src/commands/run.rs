@@ -5,6 +5,7 @@
 //! process is a worker for this one task, with a lease of its own: should it be killed, the task
 //! is found lost and run again by whoever works on the store next.
 
+mod screen;
 mod worker;
 
 use std::cell::Cell;
@@ -22,6 +23,8 @@ use crate::failure::{Failure, Result};
 use crate::output::{self, text};
 use crate::session::{Global, Session};
 use crate::views::{Task, Why};
+use screen::Screen;
+use worker::Worker;
 
 /// Exit codes of `run` itself, as `timeout(1)` and `env(1)` have them.
 const TIMED_OUT: u8 = 124;
@@ -161,8 +164,7 @@ struct Watch<'a> {
     /// Somebody else's task: leaving it is not cancelling it.
     others: bool,
     cancelled: Cell<bool>,
-    /// Something of its output has been shown.
-    shown: Cell<bool>,
+    screen: Screen,
 }
 
 /// After this long without a start, it is said why.
@@ -172,7 +174,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// What happened first.
 enum Event {
-    Followed(Result<Option<follow::End>>),
+    Over,
     Interrupt,
     Terminate,
     Waited,
@@ -185,32 +187,45 @@ impl<'a> Watch<'a> {
             id: task.id,
             others: task.deduplicated,
             cancelled: Cell::default(),
-            shown: Cell::default(),
+            screen: Screen::new(session.out.json),
         }
     }
 
     async fn until_ended(self, mut signals: Signals) -> Result<u8> {
-        let mut worker: Option<worker::Worker> = None;
+        let mut worker: Option<Worker> = None;
         let code = loop {
             let server = self.server();
             if server.is_none() && worker.is_none() {
-                worker = Some(worker::Worker::start(self.session, &self.id).await?);
+                let screen = self.screen.clone();
+                worker = Some(Worker::start(self.session, &self.id, screen).await?);
             }
-            let door = server.as_ref().unwrap_or(&self.session.door);
-            match self.follow(door, &mut signals).await {
-                Ok(Some(code)) => break Ok(code),
-                Ok(None) => {}
-                Err(failure) => break Err(failure),
+            let left = match (&server, &worker) {
+                (Some(door), _) => self.attend(self.follow(door), &mut signals).await?,
+                (None, Some(worker)) => self.attend(worker.wait(), &mut signals).await?,
+                (None, None) => None,
+            };
+            if let Some(code) = left {
+                break code;
             }
-            if let Some(code) = self.ended().await? {
-                break Ok(code);
+            if let Some(code) = self.ended(&mut signals).await? {
+                break code;
             }
             tokio::time::sleep(LOOK).await;
         };
         if let Some(worker) = worker {
             worker.stop().await;
         }
-        code
+        Ok(code)
+    }
+
+    /// Shows what a server's run writes, until the attempt has ended or the server is gone:
+    /// whoever comes after it is found by the next look.
+    async fn follow(&self, door: &Door) {
+        let show = |stream, bytes: &[u8]| {
+            self.screen.put(stream, bytes);
+            Ok(())
+        };
+        let _ = follow::attempt(door, &self.id, None, show).await;
     }
 
     /// Who runs it, if somebody else does.
@@ -221,28 +236,25 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Follows one attempt. An exit code: nothing more is to be done here.
-    async fn follow(&self, door: &Door, signals: &mut Signals) -> Result<Option<u8>> {
-        let quiet = self.session.out.json;
-        let sink = |bytes: &[u8]| {
-            self.shown.set(true);
-            if quiet { Ok(()) } else { output::bytes(bytes) }
-        };
-        let id = self.id.clone();
-        let mut followed = std::pin::pin!(follow::attempt(door, &id, None, sink));
+    /// Until `work` is over, or somebody loses patience: then with an exit code.
+    async fn attend(
+        &self,
+        work: impl Future<Output = ()>,
+        signals: &mut Signals,
+    ) -> Result<Option<u8>> {
+        let id = &self.id;
+        let mut work = std::pin::pin!(work);
         let mut waiting = std::pin::pin!(tokio::time::sleep(WHY_AFTER));
         let mut said = false;
         loop {
             let event = tokio::select! {
-                followed = &mut followed => Event::Followed(followed),
+                () = &mut work => Event::Over,
                 _ = signals.interrupt.recv() => Event::Interrupt,
                 _ = signals.terminate.recv() => Event::Terminate,
                 () = &mut waiting, if !said => Event::Waited,
             };
             match event {
-                Event::Followed(Err(failure)) if failure.message.is_none() => return Err(failure),
-                // Ended, or a server went away: the next look finds whoever comes after it.
-                Event::Followed(_) => return Ok(None),
+                Event::Over => return Ok(None),
                 Event::Waited => {
                     said = true;
                     self.say_why().await;
@@ -255,7 +267,7 @@ impl<'a> Watch<'a> {
                 Event::Interrupt => {
                     self.cancelled.set(true);
                     output::note("cancelling; once more to leave it");
-                    let request = Request::post(&["tasks", &id, "cancel"]).body(&json!({}))?;
+                    let request = Request::post(&["tasks", id, "cancel"]).body(&json!({}))?;
                     // It may have ended in this moment, which is seen next.
                     let _ = self.session.door.ask(request).await?;
                 }
@@ -277,7 +289,7 @@ impl<'a> Watch<'a> {
     }
 
     /// The exit code of a task that has ended.
-    async fn ended(&self) -> Result<Option<u8>> {
+    async fn ended(&self, signals: &mut Signals) -> Result<Option<u8>> {
         let answer = self.session.ask(Request::get(&["tasks", &self.id])).await?;
         let task: Task = answer.decode()?;
         if !task.has_ended() {
@@ -285,10 +297,15 @@ impl<'a> Watch<'a> {
         }
         if self.session.out.json {
             answer.print()?;
-        } else if !self.shown.get() && task.attempt.is_some_and(|attempt| attempt > 0) {
+        } else if !self.screen.is_used() && task.attempt.is_some_and(|attempt| attempt > 0) {
             // Whoever ran it could not be listened to.
             let request = Request::get(&["tasks", &self.id, "output"]);
-            output::bytes(&self.session.ask(request).await?.body)?;
+            self.screen.put(follow::Stream::Out, &self.session.ask(request).await?.body);
+        }
+        // A reader that does not read is waited for, but not against somebody's will.
+        tokio::select! {
+            () = self.screen.flush() => {}
+            _ = signals.interrupt.recv() => {}
         }
         Ok(Some(exit_code(&task)))
     }

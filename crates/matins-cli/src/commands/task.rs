@@ -251,7 +251,7 @@ impl Output {
             Door::Http(_) => None,
         };
         let follow = |door| {
-            follow::attempt(door, &self.id, self.attempt, |bytes| write(&session.out, bytes))
+            follow::attempt(door, &self.id, self.attempt, |_, bytes| write(&session.out, bytes))
         };
         let end = match &live {
             Some(live) => match follow(live).await {

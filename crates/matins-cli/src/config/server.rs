@@ -16,6 +16,9 @@ use super::reference;
 use super::yaml::Value;
 use super::{Auth, Log, LogFormat, Metrics, StaticToken, StoreLocation, TlsFiles};
 
+/// 128 bits in base64.
+const TOKEN_CHARS_MIN: usize = 22;
+
 /// The schemes of other stores, so that a URL of theirs is answered by what is missing.
 const OTHER_STORES: [&str; 4] = ["postgres:", "postgresql:", "mysql:", "redis:"];
 
@@ -148,8 +151,11 @@ fn token(at: &Cursor<'_>, name: &str) -> Option<StaticToken> {
 
 fn secret(at: &Cursor<'_>) -> Option<Setting> {
     let setting = at.setting()?;
-    if setting.value.trim().is_empty() && at.reader.need_secrets {
-        return at.fail("the token is empty");
+    if setting.value.trim().chars().count() < TOKEN_CHARS_MIN && at.reader.need_secrets {
+        // The value itself stays out of the message.
+        let problem = at.problem(format!("a token needs at least {TOKEN_CHARS_MIN} characters"));
+        at.reader.note(problem.hint("make one: openssl rand -base64 24"));
+        return None;
     }
     Some(setting)
 }

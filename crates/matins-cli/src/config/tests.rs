@@ -236,7 +236,7 @@ const WRONG: &[(&str, &str)] = &[
     ("redis_mirror: {horizon: 1h}", "only off is available"),
     ("listen: somewhere", "expected an address and port"),
     ("node_id: a/b", "expected at most 100 letters"),
-    ("auth: {tokens: {a: {token: '', role: admin}}}", "the token is empty"),
+    ("auth: {tokens: {a: {token: '', role: admin}}}", "at least 22 characters"),
     (
         "schedules: {s: {schedule: '@daily', type: x, execution_key: 'k-{{ occurrence.dat }}'}}",
         "schedules.s.execution_key:",

@@ -90,7 +90,7 @@ fn exit_codes_tell_what_kind_of_failure_it_is() {
     sandbox
         .matins(&["list", "--store", "sqlite:foreign.db"])
         .fails_with(4)
-        .complains("is not a database");
+        .complains("foreign.db is not an SQLite file");
 }
 
 #[test]

@@ -61,7 +61,7 @@ schedules:
   both: {schedule: '0 0 13 * 5', type: here}
   gone: {schedule: '@at 2020-01-01T09:00', type: here, timezone: Asia/Shanghai}
   gap: {schedule: '30 2 * * *', type: elsewhere, timezone: Europe/Berlin, pool: q}
-auth: {tokens: {a: {token: plain-text-token, role: viewer}}}
+auth: {tokens: {a: {token: plain-text-token-of-some-length, role: viewer}}}
 listen: 0.0.0.0:6284
 ",
     );

@@ -58,7 +58,10 @@ fn a_taken_port_and_an_open_address_are_refused() {
     refused.complains(&format!("cannot listen on {address}")).complains("--listen");
     let refused = sandbox.matins(&["serve", "--listen", "0.0.0.0:0"]).fails_with(2);
     refused.complains("not loopback").complains("auth.tokens");
-    sandbox.write("matins.yaml", "auth: {tokens: {a: {token: weak, role: admin}}}");
+    sandbox.write(
+        "matins.yaml",
+        "auth: {tokens: {a: {token: aaaaaaaaaaaaaaaaaaaaaaaa, role: admin}}}",
+    );
     sandbox.matins(&["serve", "--listen", "0.0.0.0:0"]).fails_with(2).complains("too weak");
 }
 

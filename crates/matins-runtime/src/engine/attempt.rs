@@ -20,6 +20,7 @@ use super::completer::Done;
 use super::slots::Slot;
 use crate::events::What;
 use crate::live::LiveOutput;
+use crate::process::Stream;
 use crate::rules::Resolved;
 
 /// The engine's hold on a run.
@@ -95,7 +96,11 @@ impl Supervision for Control {
     }
 
     fn output(&self, chunk: &[u8]) {
-        self.live.write(self.id, chunk);
+        self.live.write(self.id, Stream::Out, chunk);
+    }
+
+    fn error_output(&self, chunk: &[u8]) {
+        self.live.write(self.id, Stream::Err, chunk);
     }
 
     fn stuck(&self) {

@@ -22,7 +22,7 @@ use matins_core::task::{ErrorClass, Task, TaskError};
 
 use super::{CommandConfig, CommandLine, ResultMode};
 use crate::process::{
-    CommandExit, CommandSpec, End, Lease, Moment, Program, ResultFrom, RunId, Runner, Running,
+    CommandExit, CommandSpec, End, Lease, Moment, Program, ResultFrom, RunId, Runner, Running, Stream,
     with_parts,
 };
 
@@ -201,7 +201,10 @@ fn environment(task: &Task, fence: u64) -> Vec<(OsString, OsString)> {
 async fn drive(running: Running, run: &Run) -> (CommandExit, Option<StopReason>) {
     let supervision = &*run.supervision;
     let control = running.control();
-    let mut exit = pin!(running.wait(|_, chunk| supervision.output(chunk)));
+    let mut exit = pin!(running.wait(|stream, chunk| match stream {
+        Stream::Out => supervision.output(chunk),
+        Stream::Err => supervision.error_output(chunk),
+    }));
     let mut seen = supervision.lease_deadline();
     let mut reason = None;
     loop {

@@ -1,5 +1,6 @@
 //! What a run wrote: the bytes that were kept, or the stream while it runs.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, header};
@@ -7,11 +8,11 @@ use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use futures_util::stream;
 use matins_core::task::{Attempt, Output, State, TaskId};
 use matins_runtime::Client;
-use matins_runtime::live::Follow;
+use matins_runtime::live::Piece;
+use matins_runtime::process::Stream;
 use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -50,7 +51,8 @@ pub(super) async fn output(api: Api, call: Call<OutputQuery, Nothing>) -> Result
     let live = api.client().live().follow(id).filter(|live| live.attempt == attempt.number);
     match live.filter(|_| attempt.outcome.is_none()) {
         Some(live) => {
-            let so_far = Output { bytes: live.backlog.to_vec(), dropped: 0, gap_at: 0 };
+            let pieces = live.backlog.iter().map(|piece| &piece.bytes[..]);
+            let so_far = Output { bytes: pieces.collect::<Vec<_>>().concat(), ..Output::default() };
             Ok(bytes(id, &so_far))
         }
         None => Ok(bytes(id, &attempt.output)),
@@ -109,6 +111,15 @@ impl Encoder {
     }
 }
 
+/// A chunk with its stream, unless that is standard output, as most are.
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(flatten)]
+    chunk: &'a Chunk,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<&'static str>,
+}
+
 #[derive(Serialize)]
 struct Lagged {
     missed: u64,
@@ -130,7 +141,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(30);
 enum Stage {
     /// Waits until the attempt is seen here, or has ended somewhere.
     Seek,
-    Live(Receiver<Bytes>),
+    Live(Receiver<Piece>),
     /// The run is over; its settlement is on the way.
     Settle(tokio::time::Instant),
     Over,
@@ -142,63 +153,69 @@ struct Follower {
     id: TaskId,
     attempt: u32,
     stage: Stage,
-    encoder: Encoder,
+    /// Standard output and standard error: characters are whole in each by itself.
+    encoders: [Encoder; 2],
+    /// Made already, and to be sent before anything else happens.
+    ready: VecDeque<Event>,
 }
 
 impl Follower {
     fn new(client: Client, id: TaskId, attempt: u32) -> Self {
-        Self { client, id, attempt, stage: Stage::Seek, encoder: Encoder::default() }
+        let (encoders, ready) = Default::default();
+        Self { client, id, attempt, stage: Stage::Seek, encoders, ready }
     }
 
     /// The next event, and the follower after it.
     async fn step(mut self) -> Option<(Event, Self)> {
         loop {
-            let event = match std::mem::replace(&mut self.stage, Stage::Over) {
+            if let Some(event) = self.ready.pop_front() {
+                return Some((event, self));
+            }
+            match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::Seek => self.seek().await,
                 Stage::Live(rest) => self.live(rest).await,
                 Stage::Settle(until) => self.settled(until).await,
                 Stage::Over => return None,
-            };
-            if let Some(event) = event {
-                return Some((event, self));
             }
         }
     }
 
-    async fn seek(&mut self) -> Option<Event> {
-        if let Some(Follow { attempt, backlog, rest }) = self.client.live().follow(self.id)
-            && attempt == self.attempt
+    async fn seek(&mut self) {
+        if let Some(follow) = self.client.live().follow(self.id)
+            && follow.attempt == self.attempt
         {
-            self.stage = Stage::Live(rest);
-            return self.output(&backlog);
+            if follow.missed > 0 {
+                self.lagged(follow.missed);
+            }
+            follow.backlog.iter().for_each(|piece| self.written(piece.stream, &piece.bytes));
+            self.stage = Stage::Live(follow.rest);
+            return;
         }
         match self.stored().await {
             Ok(Some(output)) => {
                 self.stage = Stage::Settle(tokio::time::Instant::now() + SETTLE_MAX);
-                self.output(&output.bytes)
+                self.written(Stream::Out, &output.bytes);
             }
             Ok(None) => {
                 tokio::time::sleep(POLL).await;
                 self.stage = Stage::Seek;
-                None
             }
-            Err(problem) => Some(sse::event("error", &problem.view())),
+            Err(problem) => self.failed(&problem),
         }
     }
 
-    async fn live(&mut self, mut rest: Receiver<Bytes>) -> Option<Event> {
+    async fn live(&mut self, mut rest: Receiver<Piece>) {
         match rest.recv().await {
-            Ok(chunk) => {
+            Ok(piece) => {
                 self.stage = Stage::Live(rest);
-                self.output(&chunk)
+                self.written(piece.stream, &piece.bytes);
             }
             Err(RecvError::Lagged(missed)) => {
                 self.stage = Stage::Live(rest);
-                Some(sse::event("lagged", &Lagged { missed }))
+                self.lagged(missed);
             }
             Err(RecvError::Closed) => {
                 self.stage = Stage::Settle(tokio::time::Instant::now() + SETTLE_MAX);
-                None
             }
         }
     }
@@ -216,36 +233,52 @@ impl Follower {
         })
     }
 
-    async fn settled(&mut self, until: tokio::time::Instant) -> Option<Event> {
+    async fn settled(&mut self, until: tokio::time::Instant) {
         let task = match self.client.task(self.id).await {
             Ok(task) => task,
-            Err(error) => return Some(sse::event("error", &Problem::from(error).view())),
+            Err(error) => return self.failed(&error.into()),
         };
         let runs_on = task.state == State::Running && task.attempt == self.attempt;
         if runs_on && tokio::time::Instant::now() < until {
             tokio::time::sleep(POLL).await;
             self.stage = Stage::Settle(until);
-            return None;
+            return;
         }
-        if let Some(rest) = self.rest() {
-            self.stage = Stage::Settle(until);
-            return Some(rest);
+        for stream in [Stream::Out, Stream::Err] {
+            let rest = self.encoder(stream).rest();
+            self.send(stream, rest);
         }
         let dropped_bytes = match self.stored().await {
             Ok(output) => output.map_or(0, |output| output.dropped),
-            Err(problem) => return Some(sse::event("error", &problem.view())),
+            Err(problem) => return self.failed(&problem),
         };
         // One that was cancelled before it began had no such attempt.
         let attempt = self.attempt.min(task.attempt);
-        Some(sse::event("end", &End { state: task.state, attempt, dropped_bytes }))
+        let end = End { state: task.state, attempt, dropped_bytes };
+        self.ready.push_back(sse::event("end", &end));
     }
 
-    fn output(&mut self, bytes: &[u8]) -> Option<Event> {
-        self.encoder.chunk(bytes).map(|chunk| sse::event("output", &chunk))
+    fn encoder(&mut self, stream: Stream) -> &mut Encoder {
+        &mut self.encoders[usize::from(stream == Stream::Err)]
     }
 
-    fn rest(&mut self) -> Option<Event> {
-        self.encoder.rest().map(|chunk| sse::event("output", &chunk))
+    fn written(&mut self, stream: Stream, bytes: &[u8]) {
+        let chunk = self.encoder(stream).chunk(bytes);
+        self.send(stream, chunk);
+    }
+
+    fn send(&mut self, stream: Stream, chunk: Option<Chunk>) {
+        let Some(chunk) = &chunk else { return };
+        let stream = (stream == Stream::Err).then_some("stderr");
+        self.ready.push_back(sse::event("output", &Written { chunk, stream }));
+    }
+
+    fn lagged(&mut self, missed: u64) {
+        self.ready.push_back(sse::event("lagged", &Lagged { missed }));
+    }
+
+    fn failed(&mut self, problem: &Problem) {
+        self.ready.push_back(sse::event("error", &problem.view()));
     }
 }
 

@@ -80,8 +80,8 @@ pub(super) fn operations() -> Vec<Operation> {
         .answers_with(
             200,
             "With `follow=1`: events `output` with `{\"chunk\", \"encoding\": \
-                 \"utf-8\"|\"base64\"}`, `lagged` with `{\"missed\"}` chunks, and \
-                 one `end` with `{\"state\", \"attempt\", \"dropped_bytes\"}`.",
+                 \"utf-8\"|\"base64\", \"stream\"?: \"stderr\"}`, `lagged` with \
+                 `{\"missed\"}` chunks, and one `end` with `{\"state\", \"attempt\", \"dropped_bytes\"}`.",
             Content::Events,
         )
         .fails(&[Code::NotFound, Code::RateLimited])

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use matins_core::executor::Executor;
+use async_trait::async_trait;
+use matins_core::executor::{Executor, Finished, Run, StopReason, Supervision};
 use matins_core::task::{Name, TaskId};
 use matins_runtime::engine::{Roles, run_mark};
 use matins_runtime::executors::command::{CommandExecutor, CommandHost};
@@ -12,15 +14,20 @@ use matins_runtime::rules::AD_HOC_COMMAND;
 use matins_runtime::{Engine, EngineConfig};
 use uuid::Uuid;
 
+use super::super::follow::Stream;
+use super::screen::Screen;
 use crate::door::Door;
 use crate::failure::{Failure, Result};
 use crate::serve::hostname;
 use crate::session::Session;
 
-pub(super) struct Worker(Engine);
+pub(super) struct Worker {
+    engine: Engine,
+    id: TaskId,
+}
 
 impl Worker {
-    pub(super) async fn start(session: &Session, id: &str) -> Result<Self> {
+    pub(super) async fn start(session: &Session, id: &str, screen: Screen) -> Result<Self> {
         let Door::Local(door) = &session.door else {
             return Err(Failure::unreachable("the server does not answer"));
         };
@@ -40,7 +47,8 @@ impl Worker {
         let client = door.client().await?.clone();
         let mark = run_mark(client.store().info().store_id, &node_id);
         let host = CommandHost { runner, node_id: mark, limits: config.rules.limits };
-        let executor = CommandExecutor::ad_hoc(host, config.rules.base_dir.clone());
+        let inner = CommandExecutor::ad_hoc(host, config.rules.base_dir.clone());
+        let executor = Shown { inner, screen };
         let executors: BTreeMap<Name, Arc<dyn Executor>> =
             BTreeMap::from([(AD_HOC_COMMAND.into(), Arc::new(executor) as Arc<dyn Executor>)]);
         let engine = EngineConfig {
@@ -57,13 +65,75 @@ impl Worker {
             runs_commands: true,
         };
         match Engine::start(client, engine, executors).await {
-            Ok(engine) => Ok(Self(engine)),
+            Ok(engine) => Ok(Self { engine, id: only }),
             Err(error) => Err(crate::storage::refused(config, &error)),
         }
     }
 
+    /// Until the task has ended, here or elsewhere; for a while at least.
+    pub(super) async fn wait(&self) {
+        // Whether it has ended is looked at afterwards, also when the store did not answer.
+        let _ = self.engine.client().wait(self.id, Some(WAIT)).await;
+    }
+
     /// Ends what still runs, which is then given back, not failed.
     pub(super) async fn stop(self) {
-        self.0.shutdown_now().await;
+        self.engine.shutdown_now().await;
+    }
+}
+
+/// Longest wait between two looks for a server that has come meanwhile.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Runs a command and shows what it writes, without a follower's limits.
+struct Shown {
+    inner: CommandExecutor,
+    screen: Screen,
+}
+
+#[async_trait]
+impl Executor for Shown {
+    async fn run(&self, run: Run) -> Finished {
+        let heard = Heard { inner: run.supervision, screen: self.screen.clone() };
+        self.inner.run(Run { supervision: Arc::new(heard), ..run }).await
+    }
+}
+
+/// The engine's supervision, listened to.
+struct Heard {
+    inner: Arc<dyn Supervision>,
+    screen: Screen,
+}
+
+#[async_trait]
+impl Supervision for Heard {
+    async fn stopped(&self) -> StopReason {
+        self.inner.stopped().await
+    }
+
+    fn lease_deadline(&self) -> Option<u64> {
+        self.inner.lease_deadline()
+    }
+
+    async fn lease_renewed(&self, seen: Option<u64>) -> Option<u64> {
+        self.inner.lease_renewed(seen).await
+    }
+
+    fn patience(&self, grace: Duration) -> Duration {
+        self.inner.patience(grace)
+    }
+
+    fn output(&self, chunk: &[u8]) {
+        self.screen.put(Stream::Out, chunk);
+        self.inner.output(chunk);
+    }
+
+    fn error_output(&self, chunk: &[u8]) {
+        self.screen.put(Stream::Err, chunk);
+        self.inner.error_output(chunk);
+    }
+
+    fn stuck(&self) {
+        self.inner.stuck();
     }
 }

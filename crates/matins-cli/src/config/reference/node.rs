@@ -243,7 +243,7 @@ pub(crate) static TOKEN: Section = Section {
     keys: &[
         key(
             "token",
-            "text",
+            "text of at least 22 characters",
             "required",
             "The secret. Give it by reference: `env:NAME` or `file:PATH`.",
         ),
