@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use matins_core::Json;
@@ -35,19 +35,21 @@ fn completed(claimed: &Claimed, policy: &RetryPolicy, now: Timestamp) -> Settlem
     settle(claimed, outcome, Trace::default(), policy, now, 0.5)
 }
 
-fn say(what: &str, count: usize, begin: Instant) -> f64 {
-    let rate = count as f64 / begin.elapsed().as_secs_f64();
+fn say(what: &str, count: usize, elapsed: Duration) -> f64 {
+    let rate = count as f64 / elapsed.as_secs_f64();
     println!("{what:<44} {rate:>12.0}/s");
     rate
 }
 
 async fn enqueue(store: &SqliteStore, total: usize) -> f64 {
-    let batches: Vec<_> = (0..total / BATCH).map(|_| tasks(BATCH)).collect();
-    let begin = Instant::now();
-    for batch in batches {
+    let mut elapsed = Duration::ZERO;
+    for _ in 0..total / BATCH {
+        let batch = tasks(BATCH);
+        let begin = Instant::now();
         store.enqueue(batch, Timestamp::now()).await.unwrap();
+        elapsed += begin.elapsed();
     }
-    say("enqueue, batches of 1000, one caller", total, begin)
+    say("enqueue, batches of 1000, one caller", total, elapsed)
 }
 
 async fn drain(store: Arc<SqliteStore>, total: usize) -> f64 {
@@ -84,7 +86,7 @@ async fn drain(store: Arc<SqliteStore>, total: usize) -> f64 {
     if let Some(last) = settling {
         last.await.unwrap();
     }
-    say("claim and complete, batches of 1000", total, begin)
+    say("claim and complete, batches of 1000", total, begin.elapsed())
 }
 
 async fn singles(store: Arc<SqliteStore>, callers: usize, each: usize) {
@@ -103,7 +105,21 @@ async fn singles(store: Arc<SqliteStore>, callers: usize, each: usize) {
     for caller in callers {
         caller.await.unwrap();
     }
-    say(&format!("enqueue, one by one, {count} callers"), count * each, begin);
+    say(&format!("enqueue, one by one, {count} callers"), count * each, begin.elapsed());
+}
+
+/// Memory that stays when there is nothing to do, where the system tells.
+async fn rest() {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1_024)
+    };
+    let busy = resident();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    if let (Some(busy), Some(idle)) = (busy, resident()) {
+        println!("resident: {busy} MiB when busy, {idle} MiB after a rest");
+    }
 }
 
 #[tokio::main(worker_threads = 2)]
@@ -139,6 +155,7 @@ async fn main() {
         println!("of the bare store: {:.2} and {:.2}", enqueued / insert, worked / work);
         singles(store.clone(), 1, 500).await;
         singles(store.clone(), 64, 200).await;
+        rest().await;
         store.close().await.unwrap();
         for end in ["", "-wal", "-shm"] {
             let _ = std::fs::remove_file(format!("{}{end}", path.display()));

@@ -19,7 +19,7 @@ const CHECKPOINT_PAGES: i64 = 4_000;
 const LOG_BYTES_KEPT: i64 = 64 << 20;
 
 /// Page cache of the writer and of each reader, in KiB. Given back when there is nothing to do.
-const WRITER_CACHE_KIB: i64 = 32 << 10;
+const WRITER_CACHE_KIB: i64 = 8 << 10;
 const READER_CACHE_KIB: i64 = 4 << 10;
 
 /// More than there are statements, so that none is ever prepared twice.

@@ -395,16 +395,23 @@ impl Thread {
         let outcome = run();
         if outcome.is_err() {
             self.memory.forget();
-            // SQLite has rolled back by itself after some errors.
-            if !self.conn.is_autocommit() {
-                self.conn.execute_batch("ROLLBACK")?;
-            }
+            // What went wrong first says more than a rollback that fails, too; `begin` tries again.
+            let _ = self.roll_back();
         }
         outcome
     }
 
+    fn roll_back(&self) -> Res<()> {
+        // SQLite has done so by itself after some errors.
+        if !self.conn.is_autocommit() {
+            self.conn.execute_batch("ROLLBACK")?;
+        }
+        Ok(())
+    }
+
     /// Gets the lock, for which a caller waits no longer than it has patience.
     fn begin(&self, since: Instant) -> Res<()> {
+        self.roll_back()?;
         loop {
             let begun = self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([]);
             match begun.map_err(Failure::from) {

@@ -55,12 +55,16 @@ async fn a_million_future_tasks_hide_nothing_and_cost_nothing() {
     fill(&bed, 100_000, |_| task("past")).await;
     finish(&bed, 100_000, || done("1")).await;
     fill(&bed, 100, |_| NewTask { priority: -100, ..task("due") }).await;
+    // What the disk takes for any commit is not the claim's.
+    let begin = Instant::now();
+    bed.put_note("a", "commit").await.unwrap();
+    let commit = begin.elapsed();
     let begin = Instant::now();
     let claimed = bed.claim(100).await;
     let cost = begin.elapsed();
     assert_eq!(claimed.len(), 100);
-    println!("claim of 100: {cost:?}");
-    assert!(cost < Duration::from_millis(5), "{cost:?}");
+    println!("claim of 100: {cost:?}, a commit alone: {commit:?}");
+    assert!(cost < commit + Duration::from_millis(5), "{cost:?}, {commit:?}");
 }
 
 /// G12: backlog, a saturated type at the head, history.
