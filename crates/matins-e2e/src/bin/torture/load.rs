@@ -128,8 +128,8 @@ impl Load {
             json!({"type": "http_call", "payload": payload})
         };
         let (kind, mut body) = match random.random_range(0..100) {
-            0..6 => (Kind::Slow, shell("sleep 1.3", json!({}))),
-            6..14 => (Kind::Flaky, shell("[ $MATINS_ATTEMPT != 1 ] || exit 1", json!({}))),
+            0..3 => (Kind::Slow, shell("sleep 1.3", json!({}))),
+            3..14 => (Kind::Flaky, shell("[ $MATINS_ATTEMPT != 1 ] || exit 1", json!({}))),
             14..18 => (Kind::Failing, shell("exit 1", json!({"max_retries": 1}))),
             18..36 => (Kind::Http, call("/steady")),
             36..42 => (Kind::FlakyHttp, call("/flaky")),
