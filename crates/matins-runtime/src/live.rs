@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use matins_core::task::TaskId;
@@ -18,8 +19,20 @@ const BACKLOG_BYTES: usize = 256 << 10;
 /// What is written in small bits is kept in pieces of about this size.
 const PIECE_BYTES: usize = 4 << 10;
 
+/// How long, and for how many, the output of a run that has ended is kept for a follower who was
+/// told of it just now: the store's copy no longer tells the streams apart.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGERING: usize = 64;
+
 #[derive(Debug, Clone, Default)]
-pub struct LiveOutput(Arc<Mutex<HashMap<TaskId, Live>>>);
+pub struct LiveOutput(Arc<Mutex<Runs>>);
+
+#[derive(Debug, Default)]
+struct Runs {
+    runs: HashMap<TaskId, Live>,
+    /// Those that linger, by their end.
+    ended: VecDeque<(Instant, TaskId)>,
+}
 
 /// Bytes of one of a run's two streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +49,8 @@ struct Live {
     /// Pieces that the backlog has lost at its beginning.
     missed: u64,
     stuck: bool,
-    sender: broadcast::Sender<Piece>,
+    /// `None`: it has ended.
+    sender: Option<broadcast::Sender<Piece>>,
 }
 
 /// What a follower gets: the last of the bytes so far, then the rest as it comes.
@@ -65,8 +79,24 @@ impl Live {
     }
 }
 
+impl Runs {
+    fn forget_old(&mut self) {
+        while let Some((at, id)) = self.ended.front().copied() {
+            if self.ended.len() <= LINGERING && at.elapsed() < LINGER {
+                return;
+            }
+            self.ended.pop_front();
+            // A later attempt may run under the same id, or linger by itself.
+            let again = self.ended.iter().any(|(_, other)| *other == id);
+            if !again && self.runs.get(&id).is_some_and(|live| live.sender.is_none()) {
+                self.runs.remove(&id);
+            }
+        }
+    }
+}
+
 impl LiveOutput {
-    fn streams(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Live>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Runs> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,42 +107,52 @@ impl LiveOutput {
             backlog_bytes: 0,
             missed: 0,
             stuck: false,
-            sender: broadcast::Sender::new(PIECES),
+            sender: Some(broadcast::Sender::new(PIECES)),
         };
-        self.streams().insert(id, live);
+        let mut runs = self.lock();
+        runs.forget_old();
+        runs.runs.insert(id, live);
     }
 
     pub(crate) fn write(&self, id: TaskId, stream: Stream, chunk: &[u8]) {
-        let mut streams = self.streams();
-        let Some(live) = streams.get_mut(&id) else { return };
-        live.keep(stream, chunk);
-        if live.sender.receiver_count() > 0 {
-            let _ = live.sender.send(Piece { stream, bytes: Bytes::copy_from_slice(chunk) });
+        let mut runs = self.lock();
+        let Some(live) = runs.runs.get_mut(&id) else { return };
+        let Some(sender) = &live.sender else { return };
+        if sender.receiver_count() > 0 {
+            let _ = sender.send(Piece { stream, bytes: Bytes::copy_from_slice(chunk) });
         }
+        live.keep(stream, chunk);
     }
 
     pub(crate) fn set_stuck(&self, id: TaskId) {
-        if let Some(stream) = self.streams().get_mut(&id) {
-            stream.stuck = true;
+        if let Some(live) = self.lock().runs.get_mut(&id) {
+            live.stuck = true;
         }
     }
 
     /// Whether the run on this node ignores its end.
     pub fn is_stuck(&self, id: TaskId) -> bool {
-        self.streams().get(&id).is_some_and(|stream| stream.stuck)
+        self.lock().runs.get(&id).is_some_and(|live| live.stuck)
     }
 
     /// Followers see the end when the sender is dropped.
     pub(crate) fn close(&self, id: TaskId, attempt: u32) {
-        let mut streams = self.streams();
-        if streams.get(&id).is_some_and(|stream| stream.attempt == attempt) {
-            streams.remove(&id);
+        let mut runs = self.lock();
+        let Some(live) = runs.runs.get_mut(&id).filter(|live| live.attempt == attempt) else {
+            return;
+        };
+        (live.sender, live.stuck) = (None, false);
+        if live.backlog.is_empty() {
+            runs.runs.remove(&id);
+        } else {
+            runs.ended.push_back((Instant::now(), id));
         }
+        runs.forget_old();
     }
 
-    /// `None`: the task does not run on this node.
+    /// `None`: the task does not run on this node, nor did it just now.
     pub fn follow(&self, id: TaskId) -> Option<Follow> {
-        self.streams().get(&id).map(|live| Follow {
+        self.lock().runs.get(&id).map(|live| Follow {
             attempt: live.attempt,
             missed: live.missed,
             backlog: live
@@ -123,7 +163,10 @@ impl LiveOutput {
                     bytes: Bytes::copy_from_slice(bytes),
                 })
                 .collect(),
-            rest: live.sender.subscribe(),
+            rest: match &live.sender {
+                Some(sender) => sender.subscribe(),
+                None => broadcast::channel(1).1,
+            },
         })
     }
 }
@@ -154,5 +197,29 @@ mod tests {
         let kept: usize = follow.backlog.iter().map(|piece| piece.bytes.len()).sum();
         assert!(follow.missed > 0 && (BACKLOG_BYTES - 8_192..=BACKLOG_BYTES).contains(&kept));
         assert_eq!(&follow.backlog.last().unwrap().bytes[..], b"end");
+    }
+
+    #[test]
+    fn a_run_that_has_ended_lingers_but_not_all_of_them() {
+        let live = LiveOutput::default();
+        let id = |n: u128| TaskId(Uuid::from_u128(n));
+        let many = LINGERING as u128 + 10;
+        for n in 0..many {
+            live.open(id(n), 1);
+            live.write(id(n), Stream::Err, b"x");
+            live.close(id(n), 1);
+            live.write(id(n), Stream::Err, b"nobody runs");
+        }
+        let mut follow = live.follow(id(many - 1)).unwrap();
+        assert_eq!(follow.backlog.len(), 1);
+        assert_eq!(follow.backlog[0].bytes, "x");
+        assert_eq!(follow.rest.try_recv(), Err(broadcast::error::TryRecvError::Closed));
+        assert!(live.follow(id(0)).is_none());
+        // Another attempt takes its place, and what wrote nothing is gone at once.
+        live.open(id(many - 1), 2);
+        live.close(id(many - 1), 1);
+        assert_eq!(live.follow(id(many - 1)).unwrap().attempt, 2);
+        live.close(id(many - 1), 2);
+        assert!(live.follow(id(many - 1)).is_none());
     }
 }
