@@ -49,7 +49,9 @@ struct Live {
     /// Pieces that the backlog has lost at its beginning.
     missed: u64,
     stuck: bool,
-    /// `None`: it has ended.
+    ended: bool,
+    /// Made for the first follower: its ring is far larger than the rest of a run, and most runs
+    /// are never followed.
     sender: Option<broadcast::Sender<Piece>>,
 }
 
@@ -88,7 +90,7 @@ impl Runs {
             self.ended.pop_front();
             // A later attempt may run under the same id, or linger by itself.
             let again = self.ended.iter().any(|(_, other)| *other == id);
-            if !again && self.runs.get(&id).is_some_and(|live| live.sender.is_none()) {
+            if !again && self.runs.get(&id).is_some_and(|live| live.ended) {
                 self.runs.remove(&id);
             }
         }
@@ -107,7 +109,8 @@ impl LiveOutput {
             backlog_bytes: 0,
             missed: 0,
             stuck: false,
-            sender: Some(broadcast::Sender::new(PIECES)),
+            ended: false,
+            sender: None,
         };
         let mut runs = self.lock();
         runs.forget_old();
@@ -116,9 +119,8 @@ impl LiveOutput {
 
     pub(crate) fn write(&self, id: TaskId, stream: Stream, chunk: &[u8]) {
         let mut runs = self.lock();
-        let Some(live) = runs.runs.get_mut(&id) else { return };
-        let Some(sender) = &live.sender else { return };
-        if sender.receiver_count() > 0 {
+        let Some(live) = runs.runs.get_mut(&id).filter(|live| !live.ended) else { return };
+        if let Some(sender) = live.sender.as_ref().filter(|sender| sender.receiver_count() > 0) {
             let _ = sender.send(Piece { stream, bytes: Bytes::copy_from_slice(chunk) });
         }
         live.keep(stream, chunk);
@@ -141,7 +143,7 @@ impl LiveOutput {
         let Some(live) = runs.runs.get_mut(&id).filter(|live| live.attempt == attempt) else {
             return;
         };
-        (live.sender, live.stuck) = (None, false);
+        (live.ended, live.sender, live.stuck) = (true, None, false);
         if live.backlog.is_empty() {
             runs.runs.remove(&id);
         } else {
@@ -152,7 +154,7 @@ impl LiveOutput {
 
     /// `None`: the task does not run on this node, nor did it just now.
     pub fn follow(&self, id: TaskId) -> Option<Follow> {
-        self.lock().runs.get(&id).map(|live| Follow {
+        self.lock().runs.get_mut(&id).map(|live| Follow {
             attempt: live.attempt,
             missed: live.missed,
             backlog: live
@@ -163,9 +165,11 @@ impl LiveOutput {
                     bytes: Bytes::copy_from_slice(bytes),
                 })
                 .collect(),
-            rest: match &live.sender {
-                Some(sender) => sender.subscribe(),
-                None => broadcast::channel(1).1,
+            rest: match live.ended {
+                false => {
+                    live.sender.get_or_insert_with(|| broadcast::Sender::new(PIECES)).subscribe()
+                }
+                true => broadcast::channel(1).1,
             },
         })
     }
