@@ -203,17 +203,30 @@ impl Server {
 
     #[track_caller]
     pub fn wait_ready(&mut self) {
+        if let Err(error) = self.become_ready() {
+            panic!("{error}");
+        }
+    }
+
+    /// Starts the process; says why when it does not become ready, and is gone then.
+    pub fn try_start(&mut self) -> Result<(), String> {
+        self.spawn();
+        self.become_ready().inspect_err(|_| self.kill())
+    }
+
+    fn become_ready(&mut self) -> Result<(), String> {
         let start = Instant::now();
         while start.elapsed() < START {
             if let Some(status) = self.child.as_mut().and_then(|c| c.try_wait().ok().flatten()) {
-                panic!("matins ended with {status} instead of serving:\n{}", self.log_tail());
+                let log = self.log_tail();
+                return Err(format!("matins ended with {status} instead of serving:\n{log}"));
             }
             if self.ready() {
-                return;
+                return Ok(());
             }
             thread::sleep(Duration::from_millis(5));
         }
-        panic!("not ready within {START:?}:\n{}", self.log_tail());
+        Err(format!("not ready within {START:?}:\n{}", self.log_tail()))
     }
 
     pub fn ready(&self) -> bool {

@@ -264,6 +264,27 @@ fn explain_every_run(server: &Server, accepted: &[String]) {
     eprintln!("{} tasks, {extra} runs lost to kills", accepted.len());
 }
 
+/// Killed in the moment in which it starts runners, and started again at once: nothing that the
+/// dead one left, such as a lock in a half-started child, may refuse the new one.
+#[test]
+fn a_start_does_not_stumble_over_the_dead() {
+    let mut server = Server::with("defaults: {max_losses: 1000, backoff: {initial: 1s}}\n");
+    let api = server.api();
+    let mut refused = Vec::new();
+    for _ in 0..25 {
+        let batch: Vec<_> = (0..30).map(|_| shell_task("sleep 0.01", &json!({}))).collect();
+        api.post("/tasks/batch", &json!(batch)).expect(200);
+        thread::sleep(Duration::from_micros(rand::rng().random_range(0..30_000)));
+        server.kill();
+        if let Err(error) = server.try_start() {
+            refused.push(error);
+            thread::sleep(seconds(0.5));
+            server.start();
+        }
+    }
+    assert!(refused.is_empty(), "{} starts refused, the first: {}", refused.len(), refused[0]);
+}
+
 /// An upgrade replaces the file of a running server: its tasks must go on being started.
 #[test]
 fn the_binary_may_be_replaced_under_a_running_server() {

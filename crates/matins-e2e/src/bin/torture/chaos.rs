@@ -23,6 +23,8 @@ pub(crate) struct Chaos {
     pub(crate) runners: u32,
     pub(crate) slowest_start: Duration,
     pub(crate) slowest_stop: Duration,
+    /// Starts that failed.
+    pub(crate) refused: Vec<String>,
     /// Exits after SIGTERM that were no success.
     pub(crate) bad_exits: Vec<ExitStatus>,
 }
@@ -71,7 +73,12 @@ pub(crate) fn unleash(server: &mut Server, options: Options, load: &Load) -> Cha
             chaos.kills_at_start += 1;
         }
         let start = Instant::now();
-        server.start();
+        while let Err(refused) = server.try_start() {
+            println!("{refused}");
+            assert!(chaos.refused.len() < 20, "it does not start any more");
+            chaos.refused.push(refused);
+            thread::sleep(Duration::from_millis(500));
+        }
         chaos.slowest_start = chaos.slowest_start.max(start.elapsed());
         if (chaos.kills + chaos.stops).is_multiple_of(10) {
             println!(

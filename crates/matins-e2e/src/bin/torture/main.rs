@@ -8,6 +8,7 @@ mod chaos;
 mod load;
 mod verdict;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -60,7 +61,16 @@ fn main() -> ExitCode {
 
     let chaos = thread::scope(|scope| {
         let clients = load.start(scope);
-        let chaos = chaos::unleash(&mut server, options, &load);
+        let chaos =
+            panic::catch_unwind(AssertUnwindSafe(|| chaos::unleash(&mut server, options, &load)));
+        let Ok(chaos) = chaos else {
+            // The clients would wait for a server for ever.
+            println!("given up; everything is kept in {}", server.keep().display());
+            if server.running() {
+                server.kill();
+            }
+            std::process::exit(1);
+        };
         load.enough.store(true, Ordering::Relaxed);
         for client in clients {
             client.join().expect("a client does not panic");

@@ -39,6 +39,9 @@ pub(crate) fn judge(server: &mut Server, load: &Load, chaos: &Chaos) -> Verdict 
         unanswered: load.unanswered.load(std::sync::atomic::Ordering::Relaxed),
         ..Verdict::default()
     };
+    for refused in &chaos.refused {
+        verdict.violation(format!("a start failed: {refused}"));
+    }
     for status in &chaos.bad_exits {
         verdict.violation(format!("SIGTERM ended with {status}"));
     }
