@@ -1,5 +1,6 @@
 //! Every command: what it takes, what it asks for, how the answer is shown.
 
+mod bench;
 mod check;
 mod dead;
 mod doctor;
@@ -55,6 +56,8 @@ enum Command {
     Status(status::Status),
     /// Look for what could go wrong on this machine
     Doctor(doctor::Doctor),
+    /// Measure throughput and latency on this machine, beside what its disk and SQLite allow
+    Bench(bench::Bench),
 
     /// Enqueue a task and print its id
     Enqueue(enqueue::Enqueue),
@@ -118,6 +121,7 @@ impl Cli {
             Command::Check(check) => check.run(global),
             Command::Migrate(migrate) => migrate.run(global).await,
             Command::Status(status) => status.run(global).await,
+            Command::Bench(bench) => bench.run(global).await,
             Command::Doctor(doctor) => doctor.run(global).await,
             Command::Enqueue(enqueue) => enqueue.run(global).await,
             Command::Run(run) => run.run(global).await,

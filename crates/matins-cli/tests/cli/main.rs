@@ -1,5 +1,6 @@
 //! The real binary, in folders of its own.
 
+mod bench;
 mod commands;
 mod configuration;
 mod doors;

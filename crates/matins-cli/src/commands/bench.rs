@@ -1,0 +1,134 @@
+//! `matins bench`: how fast this build is on this machine, each figure beside the limit of the
+//! store underneath.
+//!
+//! A figure alone says more about the disk than about Matins: one fsync may take 0.1 ms now and
+//! 4 ms a minute later. So whatever can be is measured in rounds, Matins and bare SQLite
+//! transactions by turns, and reported as a ratio: to transactions of the same shape (the same
+//! tables and statements without the store around them), and to the floor of a narrow table. Everything happens in a
+//! folder of its own that is removed afterwards; the user's store is never opened.
+
+mod claim;
+mod e2e;
+mod enqueue;
+mod figures;
+mod floor;
+mod idle;
+mod latency;
+mod machine;
+mod node;
+mod report;
+mod schedules;
+mod workbench;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::session::Global;
+
+use figures::Figures;
+use machine::Machine;
+use report::Report;
+use workbench::Workbench;
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// What to measure
+    #[arg(value_enum, default_value = "all")]
+    what: What,
+    /// Tasks of one throughput round [default: 50000, with --quick 5000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
+    tasks: Option<u32>,
+    /// Rounds of each comparison [default: 7, with --quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: Option<u32>,
+    /// Where to put the folder of the run [default: beside data_dir]
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+    /// Small samples: under 15 seconds, rough figures
+    #[arg(long, conflicts_with = "large")]
+    quick: bool,
+    /// Claims against 2 million pending, 1 million later and 5 million finished tasks: some
+    /// minutes and 5 GB on disk
+    #[arg(long)]
+    large: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    Enqueue,
+    E2e,
+    Latency,
+    Claim,
+    Schedules,
+    Idle,
+    All,
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    tasks: usize,
+    rounds: usize,
+    quick: bool,
+    large: bool,
+}
+
+impl Size {
+    /// One of two amounts.
+    fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+impl Bench {
+    pub(crate) async fn run(self, global: &Global) -> Result<()> {
+        global.refuse_server("bench")?;
+        let out = Output::new(global.json);
+        let config = global.config()?;
+        let bench = Workbench::new(self.dir.as_deref(), &config.data_dir, &out)?;
+        let machine = Machine::look(bench.folder());
+        let mut figures = Figures::default();
+        // The folder is removed when `bench` goes, by Ctrl-C too.
+        tokio::select! {
+            measured = self.measure(&bench, &mut figures) => measured?,
+            _ = tokio::signal::ctrl_c() => return Err(Failure::silent(130)),
+        }
+        bench.done();
+        Report { machine: &machine, size: &self.size(), figures: &figures }.show(&out)
+    }
+
+    fn size(&self) -> Size {
+        let Self { quick, large, .. } = *self;
+        let mut size = Size { tasks: 0, rounds: 0, quick, large };
+        size.tasks = self.tasks.map_or(size.pick(50_000, 5_000), |tasks| tasks as usize);
+        size.rounds = self.rounds.map_or(size.pick(7, 2), |rounds| rounds as usize);
+        size
+    }
+
+    async fn measure(&self, bench: &Workbench, figures: &mut Figures) -> Result<()> {
+        let size = self.size();
+        let wants = |what: What| self.what == what || self.what == What::All;
+        if wants(What::Enqueue) {
+            enqueue::measure(bench, &size, figures).await?;
+        }
+        if wants(What::E2e) {
+            e2e::measure(bench, &size, figures).await?;
+        }
+        if wants(What::Latency) {
+            latency::measure(bench, &size, figures).await?;
+        }
+        if wants(What::Claim) {
+            claim::measure(bench, &size, figures).await?;
+        }
+        if wants(What::Schedules) {
+            schedules::measure(bench, &size, figures).await?;
+        }
+        if wants(What::Idle) {
+            idle::measure(bench, &size, figures).await?;
+        }
+        Ok(())
+    }
+}
