@@ -65,6 +65,18 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Success with a result within its limit, or with its size alone.
+    pub fn completed(result: Option<Json>, result_bytes_max: usize) -> Self {
+        match result {
+            Some(json) if json.byte_len() > result_bytes_max => {
+                Self::Completed { result: None, result_dropped_bytes: Some(json.byte_len() as u64) }
+            }
+            result => Self::Completed { result, result_dropped_bytes: None },
+        }
+    }
+}
+
 /// An explicit wish for the time of the next try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAfter {

@@ -188,7 +188,7 @@ pub fn check_key(field: &str, key: &str, limits: &Limits) -> Result<(), FieldErr
 }
 
 pub fn check_priority(priority: i16) -> Result<(), FieldError> {
-    if priority.abs() > PRIORITY_MAX {
+    if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&priority) {
         let message = format!("expected -{PRIORITY_MAX} to {PRIORITY_MAX}, got {priority}");
         return Err(FieldError::new("priority", message));
     }

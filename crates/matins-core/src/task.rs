@@ -438,6 +438,17 @@ impl WorkerId {
     }
 }
 
+impl WorkerId {
+    /// Whether a name is of the form that [`WorkerId::local`] makes.
+    pub fn looks_local(name: &str) -> bool {
+        let mut parts = name.rsplitn(3, ':');
+        let (incarnation, pid) = (parts.next(), parts.next());
+        parts.next().is_some()
+            && incarnation.is_some_and(|text| text.len() == 32 && Uuid::parse_str(text).is_ok())
+            && pid.is_some_and(|text| text.parse::<u32>().is_ok())
+    }
+}
+
 impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -120,6 +120,8 @@ pub(crate) struct Core {
     slots: Mutex<BTreeMap<Name, Arc<Slots>>>,
     running: Mutex<HashMap<TaskId, Arc<Control>>>,
     worker: Mutex<WorkerId>,
+    /// Held while the lease is renewed.
+    renewing: tokio::sync::Mutex<()>,
     /// `CLOCK_BOOTTIME` nanoseconds until which this worker's claims stand.
     lease_until: watch::Sender<u64>,
     draining: AtomicBool,
@@ -168,6 +170,7 @@ impl Engine {
             slots: Mutex::default(),
             running: Mutex::default(),
             worker: Mutex::new(worker),
+            renewing: tokio::sync::Mutex::new(()),
             lease_until: watch::Sender::new(0),
             draining: AtomicBool::new(false),
             quiet: CancellationToken::new(),
@@ -220,6 +223,12 @@ impl Engine {
 
     pub fn config(&self) -> &EngineConfig {
         &self.core.config
+    }
+
+    /// Brings the ages of heartbeat and loops up to now, for a scrape: the loop that does it
+    /// otherwise may be what hangs.
+    pub fn refresh_metrics(&self) {
+        health::refresh(&self.core);
     }
 
     pub fn health(&self) -> Health {

@@ -117,17 +117,19 @@ impl LiveOutput {
         runs.runs.insert(id, live);
     }
 
-    pub(crate) fn write(&self, id: TaskId, stream: Stream, chunk: &[u8]) {
+    pub(crate) fn write(&self, id: TaskId, attempt: u32, stream: Stream, chunk: &[u8]) {
         let mut runs = self.lock();
-        let Some(live) = runs.runs.get_mut(&id).filter(|live| !live.ended) else { return };
+        let live = runs.runs.get_mut(&id).filter(|live| !live.ended && live.attempt == attempt);
+        let Some(live) = live else { return };
         if let Some(sender) = live.sender.as_ref().filter(|sender| sender.receiver_count() > 0) {
             let _ = sender.send(Piece { stream, bytes: Bytes::copy_from_slice(chunk) });
         }
         live.keep(stream, chunk);
     }
 
-    pub(crate) fn set_stuck(&self, id: TaskId) {
-        if let Some(live) = self.lock().runs.get_mut(&id) {
+    pub(crate) fn set_stuck(&self, id: TaskId, attempt: u32) {
+        let mut runs = self.lock();
+        if let Some(live) = runs.runs.get_mut(&id).filter(|live| live.attempt == attempt) {
             live.stuck = true;
         }
     }
@@ -184,19 +186,19 @@ mod tests {
     fn who_joins_late_gets_the_last_of_it_and_knows_that_some_is_missing() {
         let live = LiveOutput::default();
         let id = TaskId(Uuid::from_u128(1));
-        live.write(id, Stream::Out, b"nobody runs");
+        live.write(id, 1, Stream::Out, b"nobody runs");
         live.open(id, 1);
-        live.write(id, Stream::Out, b"a");
-        live.write(id, Stream::Out, b"b");
-        live.write(id, Stream::Err, b"c");
+        live.write(id, 1, Stream::Out, b"a");
+        live.write(id, 1, Stream::Out, b"b");
+        live.write(id, 1, Stream::Err, b"c");
         let follow = live.follow(id).unwrap();
         let shown: Vec<_> = follow.backlog.iter().map(|p| (p.stream, &p.bytes[..])).collect();
         assert_eq!(shown, [(Stream::Out, &b"ab"[..]), (Stream::Err, &b"c"[..])]);
         assert_eq!(follow.missed, 0);
 
         let line = [b'x'; 1_000];
-        (0..1_000).for_each(|_| live.write(id, Stream::Out, &line));
-        live.write(id, Stream::Err, b"end");
+        (0..1_000).for_each(|_| live.write(id, 1, Stream::Out, &line));
+        live.write(id, 1, Stream::Err, b"end");
         let follow = live.follow(id).unwrap();
         let kept: usize = follow.backlog.iter().map(|piece| piece.bytes.len()).sum();
         assert!(follow.missed > 0 && (BACKLOG_BYTES - 8_192..=BACKLOG_BYTES).contains(&kept));
@@ -210,9 +212,9 @@ mod tests {
         let many = LINGERING as u128 + 10;
         for n in 0..many {
             live.open(id(n), 1);
-            live.write(id(n), Stream::Err, b"x");
+            live.write(id(n), 1, Stream::Err, b"x");
             live.close(id(n), 1);
-            live.write(id(n), Stream::Err, b"nobody runs");
+            live.write(id(n), 1, Stream::Err, b"nobody runs");
         }
         let mut follow = live.follow(id(many - 1)).unwrap();
         assert_eq!(follow.backlog.len(), 1);

@@ -13,6 +13,8 @@ use crate::clock::Clock;
 struct Pulse {
     /// `CLOCK_BOOTTIME` of the last completed turn, in nanoseconds.
     last_ns: AtomicU64,
+    /// The longest that a turn takes when there is nothing to do.
+    pause: Duration,
     /// The loop has ended on purpose and is watched no more.
     ended: AtomicBool,
 }
@@ -42,9 +44,10 @@ impl Progress {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts to watch a loop.
-    pub fn watch(&self, name: impl Into<String>) -> Beat {
+    /// Starts to watch a loop that turns at least every `pause`.
+    pub fn watch(&self, name: impl Into<String>, pause: Duration) -> Beat {
         let pulse = Arc::new(Pulse {
+            pause,
             last_ns: AtomicU64::new(self.clock.boot_ns()),
             ended: AtomicBool::new(false),
         });
@@ -52,22 +55,27 @@ impl Progress {
         Beat { clock: self.clock.clone(), pulse }
     }
 
-    /// Age of each watched loop's last turn.
-    pub fn ages(&self) -> BTreeMap<String, Duration> {
+    fn watched(&self) -> Vec<(String, Duration, Duration)> {
         let now = self.clock.boot_ns();
-        self.loops()
-            .iter()
-            .filter(|(_, pulse)| !pulse.ended.load(Ordering::Relaxed))
+        let loops = self.loops();
+        let watched = loops.iter().filter(|(_, pulse)| !pulse.ended.load(Ordering::Relaxed));
+        watched
             .map(|(name, pulse)| {
                 let age = now.saturating_sub(pulse.last_ns.load(Ordering::Relaxed));
-                (name.clone(), Duration::from_nanos(age))
+                (name.clone(), Duration::from_nanos(age), pulse.pause)
             })
             .collect()
     }
 
-    /// Loops that have not turned for `limit`.
+    /// Age of each watched loop's last turn.
+    pub fn ages(&self) -> BTreeMap<String, Duration> {
+        self.watched().into_iter().map(|(name, age, _)| (name, age)).collect()
+    }
+
+    /// Loops whose turn is overdue by `limit`.
     pub fn stalled(&self, limit: Duration) -> Vec<String> {
-        self.ages().into_iter().filter(|(_, age)| *age >= limit).map(|(name, _)| name).collect()
+        let watched = self.watched().into_iter();
+        watched.filter(|(_, age, pause)| *age >= limit + *pause).map(|(name, ..)| name).collect()
     }
 
     pub(crate) fn set_store_up(&self, up: bool) -> bool {
@@ -88,9 +96,8 @@ impl Beat {
 
 impl Drop for Beat {
     fn drop(&mut self) {
-        // The last holder ends the watch; a loop that panics is dropped too, but the engine
-        // restarts its process then.
-        if Arc::strong_count(&self.pulse) <= 2 {
+        // The last holder ends the watch. A loop that panicked has not ended: it has stalled.
+        if Arc::strong_count(&self.pulse) <= 2 && !std::thread::panicking() {
             self.pulse.ended.store(true, Ordering::Relaxed);
         }
     }

@@ -16,6 +16,9 @@ pub trait Node: Send + Sync {
     fn lease(&self) -> Duration;
 
     fn node_id(&self) -> Option<&str>;
+
+    /// Brings gauges that age by themselves up to now.
+    fn refresh_metrics(&self) {}
 }
 
 /// A process without an engine: a command that works on the store by itself.
@@ -62,5 +65,9 @@ impl Node for matins_runtime::Engine {
 
     fn node_id(&self) -> Option<&str> {
         Some(&self.config().node_id)
+    }
+
+    fn refresh_metrics(&self) {
+        Self::refresh_metrics(self);
     }
 }

@@ -66,7 +66,8 @@ impl Context {
         output: &O,
     ) -> Result<(), TaskError> {
         let result = Json::of(output)?;
-        let outcome = Outcome::Completed { result: Some(result), result_dropped_bytes: None };
+        let limit = self.inner.client.rules().limits.result_bytes;
+        let outcome = Outcome::completed(Some(result), limit);
         let now = self.inner.client.now();
         let policy = RetryPolicy::default();
         let claimed = &self.inner.claimed;

@@ -154,22 +154,15 @@ impl HandlerExecutor {
     ) -> Finished {
         let outcome = match done {
             Ok(Ok(_)) if context.inner.settled.load(Ordering::SeqCst) => Outcome::SettledByRun,
-            Ok(Ok(result)) => self.within_limit(result),
+            Ok(Ok(result)) => {
+                Outcome::completed(Some(result), self.client.rules().limits.result_bytes)
+            }
             Ok(Err(error)) => error.into_outcome(),
             Err(error) if error.is_panic() => panic::resume_unwind(error.into_panic()),
             // The pool's threads are going away with the process.
             Err(_) => Outcome::Interrupted,
         };
         outcome.into()
-    }
-
-    fn within_limit(&self, result: Json) -> Outcome {
-        let limit = self.client.rules().limits.result_bytes;
-        let bytes = result.byte_len();
-        if bytes > limit {
-            return Outcome::Completed { result: None, result_dropped_bytes: Some(bytes as u64) };
-        }
-        Outcome::Completed { result: Some(result), result_dropped_bytes: None }
     }
 }
 

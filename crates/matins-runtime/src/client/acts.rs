@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::{Answer, Client, Result};
 use crate::error::ClientError;
 use crate::events::What;
+use crate::executors::check_ad_hoc;
 
 /// Which dead letters an act is about.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,6 +79,7 @@ impl Client {
     ) -> Result<Vec<Retried>> {
         if let Some(payload) = &payload {
             check_payload(payload, &self.rules().limits)?;
+            self.check_edit(ids, payload).await?;
         }
         let answers = self.inner.store.retry(ids, payload, &self.act(who, reason)).await?;
         for answer in &answers {
@@ -86,6 +88,16 @@ impl Client {
             }
         }
         Ok(answers)
+    }
+
+    /// A payload given to tasks of built-in types must be one that they can be run from.
+    async fn check_edit(&self, ids: &[TaskId], payload: &Json) -> Result<()> {
+        for id in ids {
+            if let Some(task) = self.inner.store.task(*id).await? {
+                check_ad_hoc(&task.kind, payload)?;
+            }
+        }
+        Ok(())
     }
 
     /// A copy of a finished task as a new one.
@@ -158,6 +170,14 @@ impl Client {
     pub async fn replay(&self, request: ReplayRequest, who: &str) -> Result<Operation> {
         if let Some(payload) = &request.payload {
             check_payload(payload, &self.rules().limits)?;
+        }
+        if let (Some(payload), Selection::Ids(ids)) = (&request.payload, &request.selection) {
+            self.check_edit(ids, payload).await?;
+        }
+        if let (Some(payload), Selection::Filter(filter)) = (&request.payload, &request.selection)
+            && let Some(kind) = &filter.kind
+        {
+            check_ad_hoc(kind, payload)?;
         }
         if request.per_minute == Some(0) {
             return Err(FieldError::new("rate", "expected at least 1 per minute").into());

@@ -16,8 +16,10 @@ use matins_core::task::{
     Claim, Claimed, ErrorClass, Name, Output, State, TaskError, TaskId, WorkerId,
 };
 
+use tokio::sync::broadcast;
+
 use super::{Client, Result};
-use crate::events::What;
+use crate::events::{Event, What};
 
 #[derive(Debug, Clone)]
 pub struct RemoteClaim {
@@ -34,6 +36,28 @@ pub struct RemoteClaim {
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Most tasks of one claim.
 pub const CLAIM_MAX: usize = 1_000;
+
+/// How often a waiting claim asks the store by itself.
+const CLAIM_POLL: Duration = Duration::from_millis(200);
+
+/// Resolves when something happened that may have made a task of these types claimable.
+async fn may_bring_work(events: &mut broadcast::Receiver<Event>, types: &[String]) {
+    loop {
+        match events.recv().await {
+            Ok(event) => match event.what {
+                What::Enqueued { kind, .. } | What::Settled { kind, .. } => {
+                    if types.iter().any(|wanted| **wanted == *kind) {
+                        return;
+                    }
+                }
+                What::Fired { .. } => return,
+                _ => {}
+            },
+            // Missed some: look.
+            Err(_) => return,
+        }
+    }
+}
 
 /// How a remote worker says a run ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +94,10 @@ impl Client {
         lease: Duration,
     ) -> Result<(Vec<Claimed>, Timestamp)> {
         check_name("worker", &request.worker)?;
+        if WorkerId::looks_local(&request.worker) {
+            let text = "has the form of a local worker's name; choose another";
+            return Err(FieldError::new("worker", text).into());
+        }
         if request.types.is_empty() {
             return Err(FieldError::new("types", "expected at least one type").into());
         }
@@ -80,6 +108,8 @@ impl Client {
         let types = Types::Only(Arc::new(types));
         self.announce(request, &types, lease).await?;
         let until = tokio::time::Instant::now() + request.wait.min(WAIT_MAX);
+        // Listened to before the store is asked, so that nothing in between is missed.
+        let mut events = self.inner.events.subscribe();
         loop {
             let now = self.now();
             let lease_until = later(now, lease);
@@ -87,11 +117,10 @@ impl Client {
             if !claimed.is_empty() || tokio::time::Instant::now() >= until {
                 return Ok((claimed, lease_until));
             }
-            // Any enqueue may be for it; a short poll also sees other processes' ones.
-            let mut events = self.inner.events.subscribe();
+            // A short poll also sees what other processes enqueue.
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
-                _ = events.recv() => {}
+                () = tokio::time::sleep(CLAIM_POLL) => {}
+                () = may_bring_work(&mut events, &request.types) => {}
                 () = tokio::time::sleep_until(until) => {}
             }
         }
@@ -149,7 +178,15 @@ impl Client {
                 lease_until: Some(lease_until),
                 now: self.now(),
             };
-            claimed.extend(self.inner.store.claim(claim).await?.claimed);
+            match self.inner.store.claim(claim).await {
+                Ok(batch) => claimed.extend(batch.claimed),
+                Err(error) if claimed.is_empty() => return Err(error.into()),
+                // What another pool has given already must reach the worker.
+                Err(error) => {
+                    tracing::warn!(%error, worker = request.worker, "a pool could not be asked");
+                    break;
+                }
+            }
         }
         for one in &claimed {
             let (id, kind, attempt) = (one.task.id, one.task.kind.clone(), one.task.attempt);
@@ -223,7 +260,7 @@ impl Client {
         let policy = rules.policy_for(&task);
         let outcome = match item.outcome {
             RemoteOutcome::Completed { result } => {
-                limited_result(result, rules.limits.result_bytes)
+                Outcome::completed(result, rules.limits.result_bytes)
             }
             RemoteOutcome::Failed { class, message, permanent, retry_after } => {
                 let fallback = if permanent { ErrorClass::Permanent } else { ErrorClass::Error };
@@ -241,16 +278,6 @@ impl Client {
         let trace = Trace { output, ..Trace::default() };
         let dice = self.inner.clock.dice();
         Ok(Some((settle(&claimed, outcome, trace, &policy.retry, self.now(), dice), kind)))
-    }
-}
-
-/// A result within its limit, or its size.
-pub(crate) fn limited_result(result: Option<Json>, limit: usize) -> Outcome {
-    match result {
-        Some(json) if json.byte_len() > limit => {
-            Outcome::Completed { result: None, result_dropped_bytes: Some(json.byte_len() as u64) }
-        }
-        result => Outcome::Completed { result, result_dropped_bytes: None },
     }
 }
 

@@ -1,6 +1,8 @@
 //! Schedules: set, removed, paused, triggered, made up for. Every change is a plan of the core,
 //! applied while the schedule is what the plan was made from.
 
+use std::collections::{HashMap, HashSet};
+
 use jiff::Timestamp;
 use matins_core::operation::{Operation, OperationKind, OperationState};
 use matins_core::page::{PAGE_MAX, Page, PageRequest};
@@ -100,37 +102,43 @@ impl Client {
     pub async fn apply_file(&self, specs: Vec<ScheduleSpec>) -> Result<(usize, usize)> {
         let limits = self.rules().limits;
         let now = self.now();
-        let mut fresh = Vec::new();
-        let mut written = 0;
         let stored = self.all_schedules().await?;
+        let known: HashMap<&str, &DueSchedule> =
+            stored.iter().map(|due| (due.state.spec.name.as_str(), due)).collect();
+        let mut fresh = Vec::new();
+        let mut changed: Vec<&ScheduleSpec> = Vec::new();
         for spec in &specs {
-            match stored.iter().find(|due| due.state.spec.name == spec.name) {
-                Some(due) => {
-                    spec.prepare(due.state.anchor, &limits)?;
-                }
-                None => {
-                    let by = ManagedBy::File;
-                    let state = schedule::create(Uuid::now_v7(), spec.clone(), by, &limits, now)?;
-                    fresh.push((Expect::Absent, state));
-                }
+            if let Some(due) = known.get(spec.name.as_str()) {
+                spec.prepare(due.state.anchor, &limits)?;
+                changed.push(spec);
+            } else {
+                let by = ManagedBy::File;
+                let state = schedule::create(Uuid::now_v7(), spec.clone(), by, &limits, now)?;
+                fresh.push((Expect::Absent, state));
             }
         }
-        written += fresh.len();
-        if !fresh.is_empty() {
-            self.inner.store.put_schedules(fresh).await?;
-        }
-        for spec in &specs {
-            if stored.iter().any(|due| due.state.spec.name == spec.name)
-                && self.write_schedule(spec.clone(), ManagedBy::File, true).await?
-            {
+        let names: Vec<String> = fresh.iter().map(|(_, state)| state.spec.name.clone()).collect();
+        let created = if fresh.is_empty() {
+            Vec::new()
+        } else {
+            self.inner.store.put_schedules(fresh).await?
+        };
+        let mut written = created.iter().filter(|created| **created).count();
+        let named: HashSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        // Somebody else created a schedule of that name in between.
+        let late: HashSet<&String> =
+            names.iter().zip(&created).filter(|(_, done)| !**done).map(|(name, _)| name).collect();
+        changed.extend(specs.iter().filter(|spec| late.contains(&spec.name)));
+        for spec in changed {
+            if self.write_schedule(spec.clone(), ManagedBy::File, true).await? {
                 written += 1;
             }
         }
         let mut disabled = 0;
-        for due in stored {
+        for due in &stored {
             let gone = due.state.managed_by == ManagedBy::File
                 && due.state.status != ScheduleStatus::Disabled
-                && !specs.iter().any(|spec| spec.name == due.state.spec.name);
+                && !named.contains(due.state.spec.name.as_str());
             if gone {
                 self.change(&due.state.spec.name, schedule::disable).await?;
                 disabled += 1;

@@ -26,6 +26,7 @@ use crate::rules::Resolved;
 /// The engine's hold on a run.
 pub(crate) struct Control {
     id: TaskId,
+    attempt: u32,
     stop: watch::Sender<Option<StopReason>>,
     lease: Option<watch::Receiver<u64>>,
     live: LiveOutput,
@@ -92,20 +93,24 @@ impl Supervision for Control {
     }
 
     fn patience(&self, grace: Duration) -> Duration {
-        self.patience.get().map_or(grace, |patience| grace.min(*patience))
+        match self.reason() {
+            // Somebody else may run the task already.
+            Some(StopReason::LeaseLost) => Duration::ZERO,
+            _ => self.patience.get().map_or(grace, |patience| grace.min(*patience)),
+        }
     }
 
     fn output(&self, chunk: &[u8]) {
-        self.live.write(self.id, Stream::Out, chunk);
+        self.live.write(self.id, self.attempt, Stream::Out, chunk);
     }
 
     fn error_output(&self, chunk: &[u8]) {
-        self.live.write(self.id, Stream::Err, chunk);
+        self.live.write(self.id, self.attempt, Stream::Err, chunk);
     }
 
     fn stuck(&self) {
         tracing::error!(task = %self.id, "a handler ignores its end; its slot stays taken");
-        self.live.set_stuck(self.id);
+        self.live.set_stuck(self.id, self.attempt);
     }
 }
 
@@ -118,6 +123,7 @@ pub(super) fn spawn(core: &Arc<Core>, claimed: Claimed, slot: Slot) {
     let policy = rules.policy_for(&claimed.task);
     let control = Arc::new(Control {
         id,
+        attempt: claimed.task.attempt,
         grace: policy.grace,
         patience: OnceLock::new(),
         stop: watch::Sender::new(None),
@@ -153,7 +159,13 @@ async fn run(
         // Its type left the file between claim and start.
         None => Outcome::Released { at: core.client.now() }.into(),
     };
-    core.running().remove(&id);
+    {
+        // A later attempt of the same task may stand there.
+        let mut running = core.running();
+        if running.get(&id).is_some_and(|other| Arc::ptr_eq(other, &control)) {
+            running.remove(&id);
+        }
+    }
     drop(slot);
     let now = core.client.now();
     let Some(finished) = finished_as(control.reason(), finished, &policy) else {
@@ -188,10 +200,11 @@ pub(super) async fn give_back(core: &Core, claimed: &Claimed, now: Timestamp) {
 
 /// Whether the end of this task may set another one free: a parked, held or limited one.
 fn releases(core: &Core, task: &Task) -> bool {
+    let limits = &core.settings.borrow().limits;
     task.concurrency_key.is_some()
         || task.origin.is_some()
         || task.in_quarantine()
-        || core.settings.borrow().limits.contains_key(&task.kind)
+        || limits.get(&task.kind).is_some_and(|limit| limit.concurrency.is_some())
 }
 
 /// Runs the executor beside its deadline, and waits for it whatever happens.

@@ -1,6 +1,7 @@
 //! Writes finished attempts in batches. A write that cannot be made waits; it is never dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use matins_core::lifecycle::{Next, Settlement};
 use matins_core::store::Settled;
@@ -25,7 +26,7 @@ pub(crate) struct Done {
 const BATCH: usize = 1_000;
 
 pub(super) async fn run(core: Arc<Core>, mut finished: mpsc::Receiver<Done>) {
-    let beat = core.progress.watch("completer");
+    let beat = core.progress.watch("completer", core.config.poll);
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         beat.turn();
@@ -80,9 +81,21 @@ async fn write(core: &Core, batch: &mut Vec<Done>) {
                     return;
                 }
             }
+            // One that cannot be written must not take the others with it.
+            Err(error) if batch.len() > 1 => {
+                tracing::error!(%error, "the store refused a batch; its attempts are written singly");
+                for done in std::mem::take(batch) {
+                    Box::pin(write(core, &mut vec![done])).await;
+                }
+                return;
+            }
             Err(error) => {
-                tracing::error!(%error, "the store refused a settlement");
-                batch.clear();
+                tracing::error!(%error, "the store refused a settlement; its claim is given up");
+                for done in batch.drain(..) {
+                    let settlement = done.settlement;
+                    core.client.inner.live.close(settlement.claim.id, settlement.attempt);
+                }
+                core.lapsed.store(true, Ordering::SeqCst);
                 return;
             }
         }

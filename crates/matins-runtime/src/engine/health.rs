@@ -53,6 +53,10 @@ pub(super) fn health(core: &Core) -> Health {
     }
 }
 
+pub(super) fn refresh(core: &Core) {
+    core.client.inner.metrics.ages(heartbeat_age(core), core.progress.ages());
+}
+
 fn heartbeat_age(core: &Core) -> Duration {
     let last = core.heartbeat_ns.load(Ordering::Relaxed);
     Duration::from_nanos(core.client.inner.clock.boot_ns().saturating_sub(last))
@@ -75,7 +79,7 @@ pub(super) async fn watch_store(core: Arc<Core>) {
             }
         }
         core.client.inner.metrics.store_up(kind, up);
-        core.client.inner.metrics.ages(heartbeat_age(&core), core.progress.ages());
+        refresh(&core);
         tokio::select! {
             () = core.stop.cancelled() => return,
             () = tokio::time::sleep(PING_EVERY) => {}

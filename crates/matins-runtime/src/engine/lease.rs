@@ -109,6 +109,8 @@ fn hold_from(core: &Core, sent_ns: u64) {
 
 /// One renewal. `Ok(false)`: the entry was gone; this worker is a new incarnation now.
 pub(super) async fn renew(core: &Core) -> Result<bool, StoreError> {
+    // Two at once could each find the old entry gone, and the second would retire the new one.
+    let _alone = core.renewing.lock().await;
     let sent = core.client.inner.clock.boot_ns();
     // Claims whose attempts were ended on this side must not be kept alive by a late renewal.
     let given_up = core.lapsed.load(Ordering::SeqCst);
@@ -118,6 +120,15 @@ pub(super) async fn renew(core: &Core) -> Result<bool, StoreError> {
     }
     tracing::error!(worker = %core.worker(), "this worker's lease was lost; its attempts are ended");
     end_attempts(core);
+    // Its claims lapse with the entry: what runs under them must be over before.
+    let over = async {
+        while core.running().values().any(|control| !control.outlives_lease()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    if tokio::time::timeout(core.config.lease, over).await.is_err() {
+        tracing::error!("attempts do not end although their claims are lost");
+    }
     core.store().retire(&core.worker(), core.client.now()).await?;
     core.lapsed.store(false, Ordering::SeqCst);
     let worker = WorkerId::local(&core.config.node_id, std::process::id(), Uuid::new_v4());
@@ -134,7 +145,7 @@ fn end_attempts(core: &Core) {
 
 /// Renews every third of a lease, sooner after a failure.
 pub(super) async fn keep(core: Arc<Core>) {
-    let beat = core.progress.watch("lease");
+    let beat = core.progress.watch("lease", renew_every(core.config.lease));
     let mut trouble = Trouble::new(&core);
     let every = renew_every(core.config.lease);
     loop {

@@ -21,7 +21,7 @@ pub(super) fn start_missing(core: &Arc<Core>) {
     for (pool, slots) in &*core.slots() {
         // A slot set that only this map holds has no producer yet.
         if Arc::strong_count(slots) == 1 {
-            let beat = core.progress.watch(format!("claimer:{pool}"));
+            let beat = core.progress.watch(format!("claimer:{pool}"), core.config.poll);
             core.producers.spawn(run(core.clone(), pool.clone(), slots.clone(), beat));
         }
     }

@@ -21,7 +21,7 @@ use crate::events::What;
 const BATCH: usize = 500;
 
 pub(super) async fn run(core: Arc<Core>) {
-    let beat = core.progress.watch("reaper");
+    let beat = core.progress.watch("reaper", sweep_every(core.config.lease));
     let mut trouble = Trouble::new(&core);
     let mut clocks = Clocks::read(&core);
     loop {

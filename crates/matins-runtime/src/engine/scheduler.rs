@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use matins_core::lifecycle::later;
 use matins_core::schedule::{self, DueSchedule, FirePlan};
 use matins_core::store::StoreError;
 use matins_core::task::until;
@@ -23,9 +24,11 @@ use crate::events::What;
 const BATCH: usize = 1_000;
 /// Longest sleep without a look at the clock.
 const NAP_MAX: Duration = Duration::from_secs(1);
+/// Before what was refused is looked at again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(core: Arc<Core>) {
-    let beat = core.progress.watch("scheduler");
+    let beat = core.progress.watch("scheduler", NAP_MAX);
     let mut trouble = Trouble::new(&core);
     let mut clocks = Clocks::read(&core);
     // The clock may have been set back, and the zone table replaced, while nobody looked.
@@ -70,39 +73,35 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Decides and applies everything that is due; when the next one is.
+/// Decides and applies what is due, one batch of it; when to look again.
 async fn fire_due(core: &Core) -> Result<Option<Timestamp>, StoreError> {
-    loop {
-        let now = core.client.now();
-        let (due, next) = core.store().due(now, BATCH).await?;
-        let n = due.len();
-        if n == 0 {
-            return Ok(next);
-        }
-        let frozen = core.store().settings().await?.frozen.is_some();
-        let mut plans = Vec::with_capacity(n);
-        for one in &due {
-            match core.client.plan(one, frozen, schedule::decide).await {
-                Ok(plan) => plans.push(plan),
-                Err(ClientError::Store(error)) => return Err(error),
-                Err(error) => plans.push(put_aside(core, one, &error)),
-            }
-        }
-        let applied = core.store().fire(plans.clone(), now).await?;
-        let mut refused = 0;
-        for (plan, applied) in plans.iter().zip(applied) {
-            if applied {
-                core.client.fired(plan, now);
-            } else {
-                refused += 1;
-                tracing::debug!(schedule = plan.state.spec.name, "changed by others; read again");
-            }
-        }
-        if refused == n {
-            // Others are at work on the same ones: let them.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    let now = core.client.now();
+    let (due, next) = core.store().due(now, BATCH).await?;
+    if due.is_empty() {
+        return Ok(next);
+    }
+    let frozen = core.store().settings().await?.frozen.is_some();
+    let mut plans = Vec::with_capacity(due.len());
+    for one in &due {
+        match core.client.plan(one, frozen, schedule::decide).await {
+            Ok(plan) => plans.push(plan),
+            Err(ClientError::Store(error)) => return Err(error),
+            Err(error) => plans.push(put_aside(core, one, &error)),
         }
     }
+    let applied = core.store().fire(plans.clone(), now).await?;
+    let mut refused = 0;
+    for (plan, applied) in plans.iter().zip(applied) {
+        if applied {
+            core.client.fired(plan, now);
+        } else {
+            refused += 1;
+            tracing::debug!(schedule = plan.state.spec.name, "changed by others; read again");
+        }
+    }
+    // Others are at work on refused ones: let them.
+    let pause = if refused == due.len() { REFUSED_PAUSE } else { Duration::ZERO };
+    Ok(Some(later(now, pause)))
 }
 
 /// A stored schedule that this build cannot read must not hold up the others: it is paused, and

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use matins_core::store::StoreError;
+
 use super::Core;
 use super::producer::Trouble;
+use crate::progress::Beat;
 
 const STATS_EVERY: Duration = Duration::from_secs(5);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -14,15 +17,16 @@ const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 const EXPIRE_ROWS: usize = 1_000;
 
 pub(super) async fn run(core: Arc<Core>) {
-    let beat = core.progress.watch("upkeep");
+    let beat = core.progress.watch("upkeep", STATS_EVERY);
     let mut trouble = Trouble::new(&core);
     let mut since_prune = PRUNE_EVERY;
     loop {
-        match turn(&core, since_prune >= PRUNE_EVERY).await {
-            Ok(pruned) => {
+        let due = since_prune >= PRUNE_EVERY;
+        match turn(&core, due, &beat).await {
+            Ok(more) => {
                 trouble.over("upkeep");
                 beat.turn();
-                if pruned {
+                if due && !more {
                     since_prune = Duration::ZERO;
                 }
             }
@@ -39,22 +43,31 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-async fn turn(core: &Core, prune: bool) -> Result<bool, matins_core::store::StoreError> {
+/// Figures, expiry and, when it is time, a stretch of pruning. `true`: there is more to prune.
+async fn turn(core: &Core, prune: bool, beat: &Beat) -> Result<bool, StoreError> {
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
-    while core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS {}
+    while core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS {
+        beat.turn();
+    }
     if !prune {
         return Ok(false);
     }
     let retention = core.client.rules().retention;
+    let began = tokio::time::Instant::now();
     while core.store().prune(&retention, core.client.now(), PRUNE_ROWS).await?.more {
+        beat.turn();
+        // The figures must not grow old meanwhile.
+        if began.elapsed() > STATS_EVERY {
+            return Ok(true);
+        }
         tokio::select! {
-            () = core.quiet.cancelled() => return Ok(true),
+            () = core.quiet.cancelled() => return Ok(false),
             () = tokio::time::sleep(PRUNE_PAUSE) => {}
         }
     }
-    Ok(true)
+    Ok(false)
 }
 
 /// Longest time that settings changed elsewhere stay unknown without a hint.

@@ -22,8 +22,8 @@ use matins_core::task::{ErrorClass, Task, TaskError};
 
 use super::{CommandConfig, CommandLine, ResultMode};
 use crate::process::{
-    CommandExit, CommandSpec, End, Lease, Moment, Program, ResultFrom, RunId, Runner, Running, Stream,
-    with_parts,
+    CommandExit, CommandSpec, End, Lease, Moment, Program, ResultFrom, RunId, Runner, Running,
+    Stream, with_parts,
 };
 
 pub use ad_hoc::AdHoc;
@@ -122,7 +122,9 @@ impl CommandExecutor {
         spec.timeout = Some(*limit);
         spec.result_from = ResultFrom::None;
         let end = match self.host.runner.spawn(spec).await {
-            Ok(running) => outcome::describe(&drive(running, run).await.0),
+            Ok(running) => {
+                outcome::describe(&drive(running, run, Some(StopReason::Timeout)).await.0)
+            }
             Err(error) => error.to_string(),
         };
         Some(format!("on_timeout: {end}"))
@@ -148,7 +150,7 @@ impl Executor for CommandExecutor {
                 return Outcome::Failed { error, permanent: false, retry_after: None }.into();
             }
         };
-        let (exit, reason) = drive(running, &run).await;
+        let (exit, reason) = drive(running, &run, None).await;
         self.tell_once(&task.kind, &exit);
         let timed_out = exit.end == End::TimedOut
             || exit.end == End::Cancelled && reason == Some(StopReason::Timeout);
@@ -198,7 +200,12 @@ fn environment(task: &Task, fence: u64) -> Vec<(OsString, OsString)> {
 }
 
 /// Follows a run to its end: passes renewals and the wish to stop on to the runner.
-async fn drive(running: Running, run: &Run) -> (CommandExit, Option<StopReason>) {
+/// A wish in `told` has been heard already: the cleanup after a timeout is not ended by it.
+async fn drive(
+    running: Running,
+    run: &Run,
+    told: Option<StopReason>,
+) -> (CommandExit, Option<StopReason>) {
     let supervision = &*run.supervision;
     let control = running.control();
     let mut exit = pin!(running.wait(|stream, chunk| match stream {
@@ -206,7 +213,7 @@ async fn drive(running: Running, run: &Run) -> (CommandExit, Option<StopReason>)
         Stream::Err => supervision.error_output(chunk),
     }));
     let mut seen = supervision.lease_deadline();
-    let mut reason = None;
+    let mut reason = told;
     loop {
         tokio::select! {
             exit = &mut exit => return (exit, reason),
@@ -218,13 +225,7 @@ async fn drive(running: Running, run: &Run) -> (CommandExit, Option<StopReason>)
             }
             stop = supervision.stopped(), if reason.is_none() => {
                 reason = Some(stop);
-                control.cancel(Some(match stop {
-                    // Somebody else may run the task already.
-                    StopReason::LeaseLost => Duration::ZERO,
-                    StopReason::Timeout | StopReason::Cancel | StopReason::Shutdown => {
-                        supervision.patience(run.grace)
-                    }
-                }));
+                control.cancel(Some(supervision.patience(run.grace)));
             }
         }
     }

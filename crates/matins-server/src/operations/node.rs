@@ -90,6 +90,7 @@ async fn ready(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
 }
 
 async fn metrics(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
+    api.node().refresh_metrics();
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], api.client().metrics().render()).into_response())
 }
