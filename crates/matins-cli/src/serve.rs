@@ -290,28 +290,19 @@ async fn door_ended(door: &mut Option<tokio::task::JoinHandle<std::io::Result<()
     }
 }
 
-/// Somebody who only looks whether the lock is held holds it for a moment too.
-const LOCK_TRIES: u32 = 5;
-
 async fn lock(config: &Config) -> Result<NodeLock> {
     let path = place::store_lock(config);
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        match NodeLock::acquire(&path) {
-            Ok(lock) => return Ok(lock),
-            Err(LockError::Held { .. }) if tries < LOCK_TRIES => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            Err(LockError::Held { pid, .. }) => {
-                let store = storage::path(config).display();
-                let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
-                let message = format!("a server runs on {store} already: process {pid}");
-                let hint = "stop that one first, or give this one another store";
-                return Err(Failure::failed(message).hint(hint));
-            }
-            Err(error) => return Err(Failure::failed(error.to_string())),
+    let acquired = tokio::task::spawn_blocking(move || NodeLock::acquire(&path)).await;
+    match acquired.map_err(|error| Failure::failed(error.to_string()))? {
+        Ok(lock) => Ok(lock),
+        Err(LockError::Held { pid, .. }) => {
+            let store = storage::path(config).display();
+            let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
+            let message = format!("a server runs on {store} already: process {pid}");
+            let hint = "stop that one first, or give this one another store";
+            Err(Failure::failed(message).hint(hint))
         }
+        Err(error) => Err(Failure::failed(error.to_string())),
     }
 }
 

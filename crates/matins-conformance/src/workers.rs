@@ -111,8 +111,10 @@ pub async fn a_beat_in_time_keeps_the_claims(lab: Lab) {
     let entry = hire(&lab, "a", 30).await;
     lab.accept([task(1)]).await;
     lab.take_with(by("a", 1, 1)).await;
-    let renewed = Worker { lease_until: at(60), ..entry };
+    let renewed = Worker { lease_until: at(60), started_at: at(29), ..entry.clone() };
     assert!(lab.beat(&renewed).await.unwrap());
+    let kept = lab.workers().await.unwrap();
+    assert_eq!(kept, [Worker { started_at: entry.started_at, ..renewed }]);
     assert_eq!(lapsed(&lab, 60).await, []);
     assert_eq!(lapsed(&lab, 61).await.len(), 1);
 }

@@ -126,11 +126,6 @@ impl Timetable {
             Rule::Civil(Civil::Once(_)) => false,
         }
     }
-
-    /// Whether it is `@at`: one fire and no more.
-    pub fn is_once(&self) -> bool {
-        matches!(self.rule, Rule::Civil(Civil::Once(_)))
-    }
 }
 
 impl fmt::Display for Timetable {

@@ -435,7 +435,7 @@ pub trait Queue: Send + Sync {
     /// Adds a worker's entry or replaces it.
     async fn register(&self, worker: Worker) -> Result<()>;
 
-    /// Renews a worker's lease, slots and `draining`. `false`: its entry is gone (whoever judges
+    /// Renews a worker's lease, slots and `draining`; when it started stays. `false`: its entry is gone (whoever judges
     /// a lapsed worker retires it first); its claims are judged or about to be.
     async fn beat(&self, worker: &Worker) -> Result<bool>;
 

@@ -7,6 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -26,6 +27,8 @@ pub enum LockError {
 }
 
 impl NodeLock {
+    /// Waits for what only looks like a holder: a child of a killed server between fork and
+    /// exec, or somebody who asks who holds the lock.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         let failed = |source| LockError::Io { path: path.to_owned(), source };
         let mut file = OpenOptions::new()
@@ -35,17 +38,23 @@ impl NodeLock {
             .truncate(false)
             .open(path)
             .map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut text = String::new();
-                let _ = file.read_to_string(&mut text);
-                return Err(LockError::Held {
-                    path: path.to_owned(),
-                    pid: text.trim().parse().ok(),
-                });
+        let began = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let pid = recorded(&mut file);
+                    let patience = match pid.is_some_and(is_alive) {
+                        true => PATIENCE,
+                        false => GHOST_PATIENCE,
+                    };
+                    if began.elapsed() > patience {
+                        return Err(LockError::Held { path: path.to_owned(), pid });
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(error) => return Err(failed(error.into())),
             }
-            Err(error) => return Err(failed(error.into())),
         }
         // The pid is for people; the lock itself is the kernel's.
         let written = file
@@ -61,17 +70,34 @@ impl NodeLock {
         let mut file = File::open(path).ok()?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => None,
-            Err(_) => {
-                let mut text = String::new();
-                file.read_to_string(&mut text).ok()?;
-                text.trim().parse().ok()
-            }
+            Err(_) => recorded(&mut file),
         }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// How long a lock is waited for whose holder lives, as far as one can tell: it may be dying.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long a lock without a live holder is waited for.
+const GHOST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The process that wrote itself into the file.
+fn recorded(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(0)).ok()?;
+    file.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let found = pid.map(rustix::process::test_kill_process);
+    // A process of somebody else is there, too.
+    matches!(found, Some(Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
 #[cfg(test)]

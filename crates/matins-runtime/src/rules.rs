@@ -214,15 +214,6 @@ impl Rules {
         policy
     }
 
-    /// Types this node runs: those of its file, and the ad-hoc ones it allows.
-    pub fn runnable(&self) -> BTreeSet<Name> {
-        let ad_hoc = [AD_HOC_COMMAND, AD_HOC_HTTP]
-            .into_iter()
-            .filter(|kind| self.allow_commands.allows(kind))
-            .map(Name::from);
-        self.types.keys().cloned().chain(ad_hoc).collect()
-    }
-
     /// The limits that hold over all nodes, for the store.
     pub fn type_limits(&self) -> Vec<TypeLimit> {
         self.types

@@ -238,7 +238,10 @@ impl Queue for MemoryStore {
     async fn beat(&self, worker: &Worker) -> Result<bool> {
         let mut model = self.model();
         let entry = model.workers.get_mut(&worker.id).filter(|entry| !entry.retired);
-        Ok(entry.map(|entry| entry.worker = worker.clone()).is_some())
+        let Some(entry) = entry else { return Ok(false) };
+        let started_at = entry.worker.started_at;
+        entry.worker = Worker { started_at, ..worker.clone() };
+        Ok(true)
     }
 
     async fn retire(&self, worker: &WorkerId, _now: Timestamp) -> Result<()> {

@@ -21,10 +21,14 @@ impl Reader {
 
     /// Several statements that see the same commit.
     pub(super) fn snapshot<T>(&mut self, read: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+        // One that could not be ended the last time must not stand in the way of this one.
+        if !self.conn.is_autocommit() {
+            self.conn.execute_batch("ROLLBACK")?;
+        }
         self.conn.execute_batch("BEGIN")?;
-        let answer = read(self);
+        let answer = read(self)?;
         self.conn.execute_batch("COMMIT")?;
-        answer
+        Ok(answer)
     }
 
     pub(super) fn one<T>(

@@ -1,3 +1,3 @@
--- Purpose: the task of a key failed or was cancelled.
+-- Purpose: the task of a key failed, was cancelled or is forgotten.
 -- Index: primary key.
-DELETE FROM exec_key WHERE type = ?1 AND key = ?2 AND id = ?3 AND at IS NULL
+DELETE FROM exec_key WHERE type = ?1 AND key = ?2 AND id = ?3

@@ -1,4 +1,4 @@
--- Purpose: entries of the ledger whose time is over.
+-- Purpose: entries of the ledger whose time is over and whose tasks were pruned.
 -- Index: exec_key_at, range.
 DELETE FROM exec_key
 WHERE (type, key) IN (

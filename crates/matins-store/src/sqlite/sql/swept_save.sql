@@ -1,0 +1,3 @@
+-- Purpose: the same, changed.
+-- Index: primary key.
+UPDATE meta SET swept = ?1 WHERE one = 1
