@@ -1,6 +1,6 @@
 //! What the store does in a second, beside what bare transactions of the same shape do.
 //!
-//! `cargo run --release -p matins-store --example throughput [DIRECTORY] [TASKS]`
+//! `cargo run --release -p matins-store --example throughput [DIRECTORY] [TASKS] [keyed]`
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,11 +19,12 @@ use uuid::Uuid;
 const BATCH: usize = 1_000;
 const PAYLOAD: &str = r#"{"order":4711,"customer":"ann","note":"thirty bytes or so"}"#;
 
-fn tasks(count: usize) -> Vec<NewTask> {
+fn tasks(count: usize, keyed: bool) -> Vec<NewTask> {
     let now = Timestamp::now();
     let payload = Json::trusted(PAYLOAD);
     (0..count)
         .map(|_| NewTask {
+            execution_key: keyed.then(|| format!("order-{}", Uuid::new_v4()).into()),
             created_by: "bench".into(),
             ..NewTask::new(TaskId(Uuid::now_v7()), "bench", payload.clone(), now)
         })
@@ -41,10 +42,10 @@ fn say(what: &str, count: usize, elapsed: Duration) -> f64 {
     rate
 }
 
-async fn enqueue(store: &SqliteStore, total: usize) -> f64 {
+async fn enqueue(store: &SqliteStore, total: usize, keyed: bool) -> f64 {
     let mut elapsed = Duration::ZERO;
     for _ in 0..total / BATCH {
-        let batch = tasks(BATCH);
+        let batch = tasks(BATCH, keyed);
         let begin = Instant::now();
         store.enqueue(batch, Timestamp::now()).await.unwrap();
         elapsed += begin.elapsed();
@@ -95,7 +96,7 @@ async fn singles(store: Arc<SqliteStore>, callers: usize, each: usize) {
         .map(|_| {
             let store = store.clone();
             tokio::spawn(async move {
-                for task in tasks(each) {
+                for task in tasks(each, false) {
                     store.enqueue(vec![task], Timestamp::now()).await.unwrap();
                 }
             })
@@ -127,6 +128,7 @@ async fn main() {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let total: usize = arguments.next().map_or(200_000, |text| text.parse().unwrap());
+    let keyed = arguments.next().is_some_and(|word| word == "keyed");
     let path = directory.join(format!("throughput-{}.db", Uuid::now_v7().simple()));
     for _ in 0..2 {
         let mut raw = Raw::new(&directory).unwrap();
@@ -150,7 +152,7 @@ async fn main() {
             types: Types::Any,
         };
         store.register(worker).await.unwrap();
-        let enqueued = enqueue(&store, total).await;
+        let enqueued = enqueue(&store, total, keyed).await;
         let worked = drain(store.clone(), total).await;
         println!("of the bare store: {:.2} and {:.2}", enqueued / insert, worked / work);
         singles(store.clone(), 1, 500).await;

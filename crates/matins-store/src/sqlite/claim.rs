@@ -127,12 +127,15 @@ impl Tx<'_> {
             self.one(Sql::KeyGet, params![kind, &**key], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })?;
-        let Some((id, at @ Some(_), kept)) = entry.filter(|(id, ..)| *id != task.id) else {
+        let Some((id, at, kept)) = entry.filter(|(id, ..)| *id != task.id) else {
             return Ok(None);
         };
         let row = self.stored_by_id(TaskId(id))?;
         let kind = self.mem.lanes.get(task.lane)?.kind.clone();
         let holder = Holder::new(&kind, key, id, at, kept, row)?;
+        if holder.state != State::Completed {
+            return Ok(None);
+        }
         Ok(Some(Done { result: holder.entry.result.map(|json| json.as_str().into()) }))
     }
 

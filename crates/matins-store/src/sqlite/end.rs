@@ -46,16 +46,12 @@ impl Tx<'_> {
 
     /// What a task held, it holds no longer. Its own row has been written.
     pub(super) fn let_go(&mut self, task: &Facts, ending: Ending, at: i64) -> Res<()> {
-        if let Some(key) = &task.execution_key {
+        // A completed task keeps its key: its row says so.
+        if let Some(key) = &task.execution_key
+            && ending != Ending::Completed
+        {
             let kind = self.mem.lanes.get(task.lane)?.kind_id;
-            match ending {
-                Ending::Completed => {
-                    self.run(Sql::KeyComplete, params![kind, &**key, task.id, at])?
-                }
-                Ending::Failed | Ending::Cancelled => {
-                    self.run(Sql::KeyFree, params![kind, &**key, task.id])?
-                }
-            };
+            self.run(Sql::KeyFree, params![kind, &**key, task.id])?;
         }
         let Some(uid) = task.schedule_uid else { return Ok(()) };
         self.run(Sql::LiveDelete, params![uid, task.held, task.seq])?;

@@ -157,30 +157,27 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// From a row of `exec_key`, and the task that has its id. That may be another one: when the
-    /// holder has been pruned, a client may give its id to a new task.
+    /// From a row of `exec_key`, and the task that has its id: another one, if the holder has been
+    /// pruned and a client has given its id to a new task.
     pub(super) fn new(
         kind: &Arc<str>,
         key: &str,
         id: Uuid,
-        completed_at: Option<i64>,
+        pruned_at: Option<i64>,
         kept: Option<Arc<str>>,
         row: Option<Stored>,
     ) -> Res<Self> {
-        let row = row.filter(|stored| {
-            let task = &stored.task;
-            task.kind == *kind && task.execution_key.as_deref() == Some(key)
-        });
-        let (state, at, result) = match (completed_at, row.as_ref().map(|stored| &stored.task)) {
-            (Some(at), task) => {
-                let result = task.and_then(|task| task.result.clone());
-                (State::Completed, ts(at), result.or(kept.map(Json::trusted)))
-            }
+        let row = row.filter(|_| pruned_at.is_none());
+        let (state, at, result) = match (pruned_at, row.as_ref().map(|stored| &stored.task)) {
+            (Some(at), _) => (State::Completed, ts(at), kept.map(Json::trusted)),
             (None, Some(task)) => {
-                let started = task.started_at.filter(|_| task.state == State::Running);
-                (task.state, started.unwrap_or(task.created_at), None)
+                let since = match task.state {
+                    State::Running => task.started_at,
+                    _ => task.finished_at,
+                };
+                (task.state, since.unwrap_or(task.created_at), task.result.clone())
             }
-            (None, None) => return Err(Failure::broken(format!("live task {id} has no row"))),
+            (None, None) => return Err(Failure::broken(format!("task {id} has no row"))),
         };
         let (kind, execution_key, task_id) = (kind.clone(), key.into(), TaskId(id));
         let entry = LedgerEntry { kind, execution_key, task_id, state, result, at };

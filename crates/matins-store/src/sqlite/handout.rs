@@ -25,7 +25,7 @@ use super::tx::Tx;
 
 /// Most tasks that one claim moves from `scheduled` into line, and that it ends in passing.
 const PROMOTED_MAX: usize = 2_000;
-const PASSED_MAX: usize = 1_000;
+const PASSED_MAX: usize = 200;
 
 /// Rows read from a lane at a time.
 const CHUNK_MIN: usize = 8;

@@ -63,8 +63,7 @@ const CHECKS: &[(&str, &str)] = &[
              SELECT t.id, t.state, t.execution_key, l.type
              FROM task AS t JOIN lane AS l ON l.id = t.lane
          ) AS t ON t.id = k.id AND t.execution_key = k.key AND t.type = k.type
-         WHERE (k.at IS NULL AND t.state IS NOT 0)
-            OR (k.at IS NOT NULL AND coalesce(t.state, 2) <> 2)
+         WHERE k.at IS NULL AND coalesce(t.state, 3) NOT IN (0, 2)
          UNION ALL
          SELECT 'task number ' || t.seq || ' has no hold of its key'
          FROM task AS t JOIN lane AS l ON l.id = t.lane

@@ -29,9 +29,11 @@ impl Reader {
 impl Tx<'_> {
     pub(super) fn forget_key(&mut self, kind: &str, key: &str, act: &Act) -> Res<bool> {
         let Some(kind_id) = self.known_name(kind)? else { return Ok(false) };
-        if self.run(Sql::KeyForget, params![kind_id, key])? == 0 {
+        let holder = self.key_holder(&kind.into(), key)?;
+        let Some(holder) = holder.filter(|holder| !holder.state.is_live()) else {
             return Ok(false);
-        }
+        };
+        self.run(Sql::KeyFree, params![kind_id, key, holder.entry.task_id.0])?;
         self.audit_act("ledger.forget", &format!("{kind}/{key}"), act)?;
         Ok(true)
     }

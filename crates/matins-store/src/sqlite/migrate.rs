@@ -151,7 +151,10 @@ fn apply_one(conn: &Connection, migration: &Migration) -> Res<()> {
     conn.execute_batch(migration.sql)?;
     if migration.version == 1 {
         let store_id = Uuid::new_v4();
-        conn.execute("INSERT INTO meta (one, store_id, fence) VALUES (1, ?1, 0)", [store_id])?;
+        conn.execute(
+            "INSERT INTO meta (one, store_id, fence, swept_at, swept_seq) VALUES (1, ?1, 0, 0, 0)",
+            [store_id],
+        )?;
     }
     conn.execute(
         "INSERT INTO migration (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)",

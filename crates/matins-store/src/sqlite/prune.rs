@@ -82,6 +82,15 @@ struct Over {
     place: Place,
 }
 
+/// A completed task whose time in the ledger is over.
+struct KeyOver {
+    at: i64,
+    seq: i64,
+    lane: i64,
+    key: String,
+    id: Uuid,
+}
+
 impl Tx<'_> {
     /// Deletes up to `limit` things of a kind. Answers how many there were.
     pub(super) fn prune(&mut self, kind: Kind, cutoffs: &Cutoffs, limit: usize) -> Res<usize> {
@@ -96,7 +105,7 @@ impl Tx<'_> {
         let most = limit as i64;
         match kind {
             Kind::Tasks => Ok(0),
-            Kind::Ledger => self.run(Sql::KeyPrune, params![cutoff, most]),
+            Kind::Ledger => self.prune_ledger(cutoff, most),
             Kind::Occurrences => self.prune_occurrences(cutoff, most),
             Kind::Audit => self.run(Sql::AuditPrune, params![cutoff, most]),
             Kind::Traces => {
@@ -110,7 +119,13 @@ impl Tx<'_> {
     pub(super) fn is_more_to_prune(&mut self, kind: Kind, cutoffs: &Cutoffs) -> Res<bool> {
         let (sql, cutoff) = match kind {
             Kind::Tasks => return Ok(!self.tasks_over(cutoffs, 1)?.is_empty()),
-            Kind::Ledger => (Sql::KeyOld, cutoffs.ledger),
+            Kind::Ledger => {
+                let Some(cutoff) = cutoffs.ledger else { return Ok(false) };
+                if !self.keys_over(cutoff, 1)?.is_empty() {
+                    return Ok(true);
+                }
+                (Sql::KeyOld, cutoffs.ledger)
+            }
             Kind::Occurrences => (Sql::OccurrenceOld, cutoffs.occurrences),
             Kind::Audit => (Sql::AuditOld, cutoffs.audit),
             Kind::Traces => return Ok(false),
@@ -155,20 +170,47 @@ impl Tx<'_> {
     }
 
     fn prune_task(&mut self, seq: i64, place: Place) -> Res<()> {
-        type Found = (i64, Uuid, Option<String>, Option<String>);
+        type Found = (i64, Uuid, Option<String>, Option<String>, Option<i64>);
         let found: Option<Found> = self.one(Sql::PruneFacts, params![seq], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
         })?;
-        let Some((lane, id, key, result)) = found else {
+        let Some((lane, id, key, result, finished_at)) = found else {
             return Err(Failure::broken(format!("task number {seq} has no row")));
         };
-        if let (Some(key), Some(result)) = (key, result) {
+        if let (Some(key), Place::Completed) = (key, place) {
             let kind = self.mem.lanes.get(lane)?.kind_id;
-            self.run(Sql::KeyKeepResult, params![kind, key, id, result])?;
+            self.run(Sql::KeyKeep, params![kind, key, id, finished_at, result])?;
         }
         self.run(Sql::AttemptDelete, params![seq])?;
         self.run(Sql::TaskDelete, params![seq])?;
         self.mem.lanes.add(lane, place, -1)
+    }
+
+    /// Keys of pruned tasks, then those of tasks that are kept for longer than their keys.
+    fn prune_ledger(&mut self, cutoff: i64, limit: i64) -> Res<usize> {
+        let pruned = self.run(Sql::KeyPrune, params![cutoff, limit])?;
+        let mut freed = 0;
+        for over in self.keys_over(cutoff, limit - pruned as i64)? {
+            let kind = self.mem.lanes.get(over.lane)?.kind_id;
+            freed += self.run(Sql::KeyFree, params![kind, over.key, over.id])?;
+            self.run(Sql::SweptSave, params![over.at, over.seq])?;
+        }
+        Ok(pruned + freed)
+    }
+
+    /// Completed tasks not yet swept whose rows are still there.
+    fn keys_over(&mut self, cutoff: i64, limit: i64) -> Res<Vec<KeyOver>> {
+        let swept = self.one(Sql::SweptLoad, params![], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (at, seq): (i64, i64) = swept.unwrap_or_default();
+        self.all(Sql::KeyOver, params![at, seq, cutoff, limit], |row| {
+            Ok(KeyOver {
+                at: row.get(0)?,
+                seq: row.get(1)?,
+                lane: row.get(2)?,
+                key: row.get(3)?,
+                id: row.get(4)?,
+            })
+        })
     }
 
     fn prune_occurrences(&mut self, cutoff: i64, limit: i64) -> Res<usize> {

@@ -26,9 +26,9 @@ impl Reader {
             self.conn.execute_batch("ROLLBACK")?;
         }
         self.conn.execute_batch("BEGIN")?;
-        let answer = read(self)?;
-        self.conn.execute_batch("COMMIT")?;
-        Ok(answer)
+        let answer = read(self);
+        self.conn.execute_batch(if answer.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+        answer
     }
 
     pub(super) fn one<T>(

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use matins_core::page::{Page, PageRequest};
 use matins_core::store::TaskFilter;
 use matins_core::task::{Attempt, State, Task, TaskId};
-use rusqlite::{Row, params};
+use rusqlite::params;
 use uuid::Uuid;
 
 use super::cursor;
@@ -30,14 +30,9 @@ const HITS_MAX: i64 = 200;
 
 /// Where to look for the tasks of a filter.
 enum Source {
-    Walk(Sql, Option<Bound>),
+    Walk(Sql, Option<i64>),
     Numbers(Vec<i64>),
     Nowhere,
-}
-
-enum Bound {
-    Number(i64),
-    Text(String),
 }
 
 /// A position in the list: everything from `seq` on has been looked at; `hits`: those found by
@@ -117,7 +112,7 @@ impl Reader {
         match self.source(filter, at)? {
             Source::Nowhere => {}
             Source::Walk(sql, bound) => {
-                self.walk(sql, bound.as_ref(), &wanted, &hits, &mut sheet)?;
+                self.walk(sql, bound, &wanted, &hits, &mut sheet)?;
             }
             Source::Numbers(numbers) => self.pick(&numbers, &wanted, &hits, &mut sheet)?,
         }
@@ -129,12 +124,9 @@ impl Reader {
     }
 
     fn source(&mut self, filter: &TaskFilter, at: Position) -> Res<Source> {
-        if let Some(key) = &filter.execution_key {
-            return Ok(Source::Walk(Sql::TaskWalkKey, Some(Bound::Text(key.clone()))));
-        }
         if let Some(schedule) = &filter.schedule {
             return Ok(match self.known_name(schedule)? {
-                Some(id) => Source::Walk(Sql::TaskWalkSchedule, Some(Bound::Number(id))),
+                Some(id) => Source::Walk(Sql::TaskWalkSchedule, Some(id)),
                 None => Source::Nowhere,
             });
         }
@@ -168,7 +160,7 @@ impl Reader {
     fn walk(
         &mut self,
         sql: Sql,
-        bound: Option<&Bound>,
+        bound: Option<i64>,
         wanted: &Wanted<'_>,
         hits: &BTreeSet<i64>,
         sheet: &mut Sheet,
@@ -177,8 +169,7 @@ impl Reader {
         let mut statement = conn.prepare_cached(sql.text())?;
         let mut rows = match bound {
             None => statement.query(params![sheet.at.seq])?,
-            Some(Bound::Number(number)) => statement.query(params![sheet.at.seq, number])?,
-            Some(Bound::Text(text)) => statement.query(params![sheet.at.seq, text])?,
+            Some(bound) => statement.query(params![sheet.at.seq, bound])?,
         };
         let mut visited = 0;
         while let Some(row) = rows.next()? {
@@ -231,20 +222,35 @@ impl Reader {
         Ok(())
     }
 
-    /// Tasks whose id or key begins like the search text, wherever they are.
+    /// Tasks that an index knows, wherever they are: by the beginning of their id; by their key,
+    /// or its beginning, while they have it or are dead letters.
     fn hits(&mut self, filter: &TaskFilter) -> Res<BTreeSet<i64>> {
         let mut hits = BTreeSet::new();
-        let Some(q) = filter.q.as_ref().filter(|q| !q.is_empty()) else { return Ok(hits) };
-        let number = |row: &Row<'_>| row.get(0);
-        if let Some((low, high)) = id_range(q) {
-            let found: Vec<i64> =
-                self.all(Sql::TaskByIdRange, params![low, high, HITS_MAX], number)?;
-            hits.extend(found);
+        if let Some(key) = &filter.execution_key {
+            self.hits_by_key(key, &format!("{key}\0"), &mut hits)?;
         }
-        let end = format!("{q}\u{10ffff}");
-        let found: Vec<i64> = self.all(Sql::TaskByKeyRange, params![q, end, HITS_MAX], number)?;
-        hits.extend(found);
+        let Some(q) = filter.q.as_ref().filter(|q| !q.is_empty()) else { return Ok(hits) };
+        if let Some((low, high)) = id_range(q) {
+            let params = params![low, high, HITS_MAX];
+            hits.extend(self.all(Sql::TaskByIdRange, params, |row| row.get::<_, i64>(0))?);
+        }
+        self.hits_by_key(q, &format!("{q}\u{10ffff}"), &mut hits)?;
         Ok(hits)
+    }
+
+    /// Keys from `from` on, before `to`.
+    fn hits_by_key(&mut self, from: &str, to: &str, hits: &mut BTreeSet<i64>) -> Res<()> {
+        let kinds = self.all(Sql::LaneLoad, params![], |row| row.get::<_, i64>(2))?;
+        for kind in kinds.into_iter().collect::<BTreeSet<i64>>() {
+            let params = params![kind, from, to, HITS_MAX];
+            let ids = self.all(Sql::KeyRange, params, |row| row.get::<_, Uuid>(0))?;
+            for id in ids {
+                hits.extend(self.one(Sql::TaskSeq, params![id], |row| row.get::<_, i64>(0))?);
+            }
+        }
+        let params = params![from, to, HITS_MAX];
+        hits.extend(self.all(Sql::DeadKeyRange, params, |row| row.get::<_, i64>(0))?);
+        Ok(())
     }
 
     /// The walk has gone as far as it may. What is already known to lie behind is given now, if

@@ -56,7 +56,7 @@ async fn a_busy_neighbour_delays_and_nothing_is_lost() {
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 conn.execute_batch("BEGIN IMMEDIATE").unwrap();
-                std::thread::sleep(Duration::from_millis(600));
+                std::thread::sleep(Duration::from_millis(1_200));
                 conn.execute_batch("COMMIT").unwrap();
                 std::thread::sleep(Duration::from_millis(150));
             }
@@ -64,7 +64,7 @@ async fn a_busy_neighbour_delays_and_nothing_is_lost() {
     };
     let begin = Instant::now();
     let mut accepted = 0;
-    while begin.elapsed() < Duration::from_secs(3) {
+    while begin.elapsed() < Duration::from_secs(4) {
         accepted += bed.enqueue(vec![task("a"), task("b")], at(0)).await.unwrap().len();
         for claimed in bed.claim(1).await {
             bed.end(&claimed, done("1")).await;
@@ -73,7 +73,7 @@ async fn a_busy_neighbour_delays_and_nothing_is_lost() {
         let asked = Instant::now();
         bed.stats(at(0)).await.unwrap();
         bed.ping().await.unwrap();
-        assert!(asked.elapsed() < Duration::from_millis(400), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_millis(1_000), "{:?}", asked.elapsed());
     }
     stop.store(true, Ordering::Relaxed);
     neighbour.join().unwrap();

@@ -8,7 +8,9 @@
 CREATE TABLE meta (
     one         INTEGER PRIMARY KEY CHECK (one = 1),
     store_id    BLOB NOT NULL,
-    fence       INTEGER NOT NULL              -- fence of the claim made last
+    fence       INTEGER NOT NULL,             -- fence of the claim made last
+    swept_at    INTEGER NOT NULL,             -- keys of tasks that completed up to here
+    swept_seq   INTEGER NOT NULL              -- are over, although the rows may be there
 ) STRICT;
 
 CREATE TABLE name (
@@ -86,7 +88,7 @@ CREATE TABLE task (
 ) STRICT;
 CREATE UNIQUE INDEX task_id ON task (id);
 CREATE INDEX task_ended ON task (state, finished_at) WHERE finished_at IS NOT NULL;
-CREATE INDEX task_key ON task (execution_key) WHERE execution_key IS NOT NULL;
+CREATE INDEX task_keyed ON task (finished_at) WHERE state = 2 AND execution_key IS NOT NULL;
 CREATE INDEX task_schedule ON task (schedule) WHERE schedule IS NOT NULL;
 
 CREATE TABLE attempt (
@@ -145,12 +147,13 @@ CREATE TABLE expiring (
 ) STRICT, WITHOUT ROWID;
 
 -- Uniqueness of keys and ledger in one: the live task of a key, or the one that completed.
+-- While the task's row is there, that says which; a completion writes nothing here.
 CREATE TABLE exec_key (
     type    INTEGER NOT NULL,
     key     TEXT NOT NULL,
     id      BLOB NOT NULL,
-    at      INTEGER,                          -- of completion; NULL while live
-    result  TEXT,                             -- taken over when the task's row is pruned
+    at      INTEGER,                          -- of completion; taken over with the result
+    result  TEXT,                             -- when the task's row is pruned
     PRIMARY KEY (type, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX exec_key_at ON exec_key (at) WHERE at IS NOT NULL;
@@ -201,8 +204,10 @@ CREATE TABLE dead_letter (
     schedule        INTEGER,
     fingerprint     TEXT NOT NULL,
     tags            TEXT,
+    execution_key   TEXT,
     dismissed_at    INTEGER
 ) STRICT;
+CREATE INDEX dead_letter_key ON dead_letter (execution_key) WHERE execution_key IS NOT NULL;
 CREATE INDEX dead_letter_time ON dead_letter (failed_at) WHERE dismissed_at IS NULL;
 CREATE INDEX dead_letter_group
     ON dead_letter (fingerprint, failed_at, seq, lane, schedule, dismissed_at)

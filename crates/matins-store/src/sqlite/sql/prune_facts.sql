@@ -1,3 +1,3 @@
 -- Purpose: what pruning a task touches.
 -- Index: primary key.
-SELECT lane, id, execution_key, result FROM task WHERE seq = ?1
+SELECT lane, id, execution_key, result, finished_at FROM task WHERE seq = ?1

@@ -1,3 +1,3 @@
--- Purpose: up to when keys of completed tasks are over.
+-- Purpose: up to where keys of completed tasks are over.
 -- Index: primary key.
-SELECT swept FROM meta WHERE one = 1
+SELECT swept_at, swept_seq FROM meta WHERE one = 1
