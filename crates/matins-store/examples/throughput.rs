@@ -44,12 +44,15 @@ fn say(what: &str, count: usize, elapsed: Duration) -> f64 {
 
 async fn enqueue(store: &SqliteStore, total: usize, keyed: bool) -> f64 {
     let mut elapsed = Duration::ZERO;
+    let mut longest = Duration::ZERO;
     for _ in 0..total / BATCH {
         let batch = tasks(BATCH, keyed);
         let begin = Instant::now();
         store.enqueue(batch, Timestamp::now()).await.unwrap();
         elapsed += begin.elapsed();
+        longest = longest.max(begin.elapsed());
     }
+    println!("longest call: {longest:?}");
     say("enqueue, batches of 1000, one caller", total, elapsed)
 }
 

@@ -44,15 +44,18 @@ const CLAIM_POLL: Duration = Duration::from_millis(200);
 async fn may_bring_work(events: &mut broadcast::Receiver<Event>, types: &[String]) {
     loop {
         match events.recv().await {
-            Ok(event) => match event.what {
-                What::Enqueued { kind, .. } | What::Settled { kind, .. } => {
-                    if types.iter().any(|wanted| **wanted == *kind) {
-                        return;
+            Ok(event) => {
+                let brings = match &event.what {
+                    What::Enqueued { kind, .. } | What::Settled { kind, .. } => {
+                        types.iter().any(|wanted| **wanted == **kind)
                     }
+                    What::Fired { .. } => true,
+                    _ => false,
+                };
+                if brings {
+                    return;
                 }
-                What::Fired { .. } => return,
-                _ => {}
-            },
+            }
             // Missed some: look.
             Err(_) => return,
         }

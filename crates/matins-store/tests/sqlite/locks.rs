@@ -73,7 +73,7 @@ async fn a_busy_neighbour_delays_and_nothing_is_lost() {
         let asked = Instant::now();
         bed.stats(at(0)).await.unwrap();
         bed.ping().await.unwrap();
-        assert!(asked.elapsed() < Duration::from_millis(1_000), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     }
     stop.store(true, Ordering::Relaxed);
     neighbour.join().unwrap();
