@@ -5,8 +5,11 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use matins_core::Json;
 use matins_core::lifecycle::{Outcome, Trace, settle};
+use matins_core::page::PageRequest;
 use matins_core::retry::RetryPolicy;
-use matins_core::store::{Enqueued, Queue, Records, Retention, Retried, Settled, Store, Worker};
+use matins_core::store::{
+    Enqueued, Queue, Records, Retention, Retried, Settled, Store, TaskFilter, Worker,
+};
 use matins_core::task::{ErrorClass, NewTask, Output, State, TaskError};
 
 use super::bed::{Bed, act, at, done, ended, hopeless, keyed, lost, request, task, worker};
@@ -240,5 +243,69 @@ async fn pruning_holds_nobody_up() {
     let pruned = pruning.await.unwrap();
     assert_eq!((pruned.tasks, pruned.more), (6_000, false));
     assert!(between >= 3, "{between} enqueues got through");
+    bed.assert_sound().await;
+}
+
+/// A page looks at so many rows and no more; what an index knows is found all the same, once.
+#[tokio::test]
+async fn a_key_or_id_is_found_behind_more_rows_than_a_page_walks() {
+    let bed = Bed::new();
+    bed.register().await;
+    let (old, dead) = (keyed("sync", "orders-1"), keyed("sync", "orders-2"));
+    bed.enqueue(vec![dead.clone(), old.clone()], at(0)).await.unwrap();
+    let claimed = bed.claim(1).await.remove(0);
+    assert_eq!(claimed.task.id, dead.id);
+    bed.end(&claimed, hopeless("no")).await;
+    for _ in 0..6 {
+        bed.enqueue((0..10_000).map(|_| task("bulk")).collect(), at(0)).await.unwrap();
+    }
+    let all = TaskFilter::default;
+    for (filter, expected) in [
+        (TaskFilter { execution_key: Some("orders-1".to_owned()), ..all() }, vec![old.id]),
+        (TaskFilter { execution_key: Some("orders-2".to_owned()), ..all() }, vec![dead.id]),
+        (TaskFilter { q: Some("orders-".to_owned()), ..all() }, vec![old.id, dead.id]),
+        (TaskFilter { q: Some(old.id.to_string()), ..all() }, vec![old.id]),
+        (TaskFilter { q: Some("nothing".to_owned()), ..all() }, vec![]),
+    ] {
+        let mut page = PageRequest { limit: 10, cursor: None };
+        let first = bed.tasks(&filter, &page).await.unwrap();
+        let mut found: Vec<_> = first.items.iter().map(|task| task.id).collect();
+        assert_eq!(found, expected, "{filter:?}");
+        page.cursor = first.next;
+        while page.cursor.is_some() {
+            let next = bed.tasks(&filter, &page).await.unwrap();
+            found.extend(next.items.iter().map(|task| task.id));
+            page.cursor = next.next;
+        }
+        assert_eq!(found, expected, "{filter:?}, all pages");
+    }
+}
+
+/// Keys of tasks that are kept for longer than their keys are.
+#[tokio::test]
+async fn a_ledger_that_ends_before_the_tasks_frees_their_keys_once() {
+    let bed = Bed::new();
+    bed.register().await;
+    let tasks: Vec<_> = (0..5).map(|n| keyed("sync", &format!("k{n}"))).collect();
+    bed.enqueue(tasks.clone(), at(0)).await.unwrap();
+    for claimed in bed.claim(5).await {
+        bed.end(&claimed, done("1")).await;
+    }
+    let hour = Duration::from_secs(3_600);
+    let retention = Retention { ledger: Some(hour), ..Retention::default() };
+    let later = at(2 * 3_600);
+    for (limit, freed, more) in [(2, 2, true), (2, 2, true), (2, 1, false), (2, 0, false)] {
+        let pruned = bed.prune(&retention, later, limit).await.unwrap();
+        assert_eq!((pruned.tasks, pruned.ledger, pruned.more), (0, freed, more));
+    }
+    for task in &tasks {
+        let key = task.execution_key.as_deref().unwrap();
+        assert_eq!(bed.ledger("sync", key).await.unwrap(), None);
+        assert_eq!(
+            bed.enqueue(vec![keyed("sync", key)], later).await.unwrap(),
+            [Enqueued::Created]
+        );
+        assert_eq!(bed.task(task.id).await.unwrap().unwrap().state, State::Completed);
+    }
     bed.assert_sound().await;
 }
