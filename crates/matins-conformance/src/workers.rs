@@ -113,8 +113,8 @@ pub async fn a_beat_in_time_keeps_the_claims(lab: Lab) {
     lab.take_with(by("a", 1, 1)).await;
     let renewed = Worker { lease_until: at(60), started_at: at(29), ..entry.clone() };
     assert!(lab.beat(&renewed).await.unwrap());
-    let kept = lab.workers().await.unwrap();
-    assert_eq!(kept, [Worker { started_at: entry.started_at, ..renewed }]);
+    let kept = lab.workers().await.unwrap().into_iter().find(|worker| worker.id == entry.id);
+    assert_eq!(kept, Some(Worker { started_at: entry.started_at, ..renewed }));
     assert_eq!(lapsed(&lab, 60).await, []);
     assert_eq!(lapsed(&lab, 61).await.len(), 1);
 }
