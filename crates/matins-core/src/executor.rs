@@ -56,7 +56,7 @@ pub trait Supervision: Send + Sync {
 
 /// One run: the claimed task and the rules for it.
 pub struct Run {
-    pub claimed: Claimed,
+    pub claimed: Arc<Claimed>,
     pub timeout: Timeout,
     /// Between asking a run to end and ending it.
     pub grace: Duration,

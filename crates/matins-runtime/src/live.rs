@@ -102,8 +102,9 @@ impl LiveOutput {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn open(&self, id: TaskId, attempt: u32) {
-        let live = Live {
+    /// Tasks and their attempts.
+    pub(crate) fn open(&self, begun: impl IntoIterator<Item = (TaskId, u32)>) {
+        let live = |attempt| Live {
             attempt,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
@@ -114,7 +115,7 @@ impl LiveOutput {
         };
         let mut runs = self.lock();
         runs.forget_old();
-        runs.runs.insert(id, live);
+        runs.runs.extend(begun.into_iter().map(|(id, attempt)| (id, live(attempt))));
     }
 
     pub(crate) fn write(&self, id: TaskId, attempt: u32, stream: Stream, chunk: &[u8]) {
@@ -140,16 +141,17 @@ impl LiveOutput {
     }
 
     /// Followers see the end when the sender is dropped.
-    pub(crate) fn close(&self, id: TaskId, attempt: u32) {
+    pub(crate) fn close(&self, ended: impl IntoIterator<Item = (TaskId, u32)>) {
         let mut runs = self.lock();
-        let Some(live) = runs.runs.get_mut(&id).filter(|live| live.attempt == attempt) else {
-            return;
-        };
-        (live.ended, live.sender, live.stuck) = (true, None, false);
-        if live.backlog.is_empty() {
-            runs.runs.remove(&id);
-        } else {
-            runs.ended.push_back((Instant::now(), id));
+        for (id, attempt) in ended {
+            let live = runs.runs.get_mut(&id).filter(|live| live.attempt == attempt);
+            let Some(live) = live else { continue };
+            (live.ended, live.sender, live.stuck) = (true, None, false);
+            if live.backlog.is_empty() {
+                runs.runs.remove(&id);
+            } else {
+                runs.ended.push_back((Instant::now(), id));
+            }
         }
         runs.forget_old();
     }
@@ -187,7 +189,7 @@ mod tests {
         let live = LiveOutput::default();
         let id = TaskId(Uuid::from_u128(1));
         live.write(id, 1, Stream::Out, b"nobody runs");
-        live.open(id, 1);
+        live.open([(id, 1)]);
         live.write(id, 1, Stream::Out, b"a");
         live.write(id, 1, Stream::Out, b"b");
         live.write(id, 1, Stream::Err, b"c");
@@ -211,9 +213,9 @@ mod tests {
         let id = |n: u128| TaskId(Uuid::from_u128(n));
         let many = LINGERING as u128 + 10;
         for n in 0..many {
-            live.open(id(n), 1);
+            live.open([(id(n), 1)]);
             live.write(id(n), 1, Stream::Err, b"x");
-            live.close(id(n), 1);
+            live.close([(id(n), 1)]);
             live.write(id(n), 1, Stream::Err, b"nobody runs");
         }
         let mut follow = live.follow(id(many - 1)).unwrap();
@@ -222,10 +224,10 @@ mod tests {
         assert_eq!(follow.rest.try_recv(), Err(broadcast::error::TryRecvError::Closed));
         assert!(live.follow(id(0)).is_none());
         // Another attempt takes its place, and what wrote nothing is gone at once.
-        live.open(id(many - 1), 2);
-        live.close(id(many - 1), 1);
+        live.open([(id(many - 1), 2)]);
+        live.close([(id(many - 1), 1)]);
         assert_eq!(live.follow(id(many - 1)).unwrap().attempt, 2);
-        live.close(id(many - 1), 2);
+        live.close([(id(many - 1), 2)]);
         assert!(live.follow(id(many - 1)).is_none());
     }
 }

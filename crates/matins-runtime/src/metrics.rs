@@ -200,20 +200,33 @@ impl Metrics {
     }
 
     pub fn settled(&self, kind: &str, outcome: AttemptOutcome) {
+        self.settled_many(kind, outcome, 1, &[]);
+    }
+
+    /// `n` attempts of a type, and how long those took that ran here.
+    pub(crate) fn settled_many(
+        &self,
+        kind: &str,
+        outcome: AttemptOutcome,
+        n: u64,
+        lengths: &[Duration],
+    ) {
         let label = TypeOutcome { r#type: self.0.type_label(kind), outcome: outcome.as_str() };
-        self.0.attempts.get_or_create(&label).inc();
+        self.0.attempts.get_or_create(&label).inc_by(n);
         if outcome == AttemptOutcome::Lost {
-            self.0.losses.inc();
+            self.0.losses.inc_by(n);
+        }
+        if !lengths.is_empty() {
+            let duration = self.0.duration.get_or_create_owned(&label);
+            for length in lengths {
+                duration.observe(length.as_secs_f64());
+            }
         }
     }
 
-    pub fn ran(&self, kind: &str, outcome: AttemptOutcome, length: Duration) {
-        let label = TypeOutcome { r#type: self.0.type_label(kind), outcome: outcome.as_str() };
-        self.0.duration.get_or_create(&label).observe(length.as_secs_f64());
-    }
-
-    pub fn picked_up(&self, pool: &str, after: Duration) {
-        self.0.pickup.get_or_create(&pool_label(pool)).observe(after.as_secs_f64());
+    pub fn picked_up(&self, pool: &str, after: impl Iterator<Item = Duration>) {
+        let pickup = self.0.pickup.get_or_create_owned(&pool_label(pool));
+        after.for_each(|after| pickup.observe(after.as_secs_f64()));
     }
 
     pub fn occurrences(&self, outcome: OccurrenceOutcome, count: u64) {

@@ -21,7 +21,7 @@ pub struct Context {
 }
 
 pub(crate) struct Inner {
-    pub(crate) claimed: Claimed,
+    pub(crate) claimed: Arc<Claimed>,
     pub(crate) client: Client,
     pub(crate) cancelled: CancellationToken,
     /// The run has written its completion into a transaction of its own.

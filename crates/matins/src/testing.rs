@@ -216,6 +216,7 @@ impl TestKit {
     }
 
     async fn run(&self, claimed: Claimed) {
+        let claimed = Arc::new(claimed);
         let Some(call) = self.calls.get(&claimed.task.kind).cloned() else { return };
         let rules = self.client.rules();
         let policy = rules.policy_for(&claimed.task);

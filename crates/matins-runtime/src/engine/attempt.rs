@@ -4,7 +4,7 @@
 //! executor obeys by its own ladder.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,11 +13,11 @@ use jiff::Timestamp;
 use matins_core::executor::{Executor, Finished, Run, StopReason, Supervision};
 use matins_core::lifecycle::{Outcome, Trace, settle};
 use matins_core::task::{Claimed, ErrorClass, Task, TaskError, TaskId};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::Core;
 use super::completer::Done;
-use super::slots::Slot;
+use super::slots::{Slot, Slots};
 use crate::events::What;
 use crate::live::LiveOutput;
 use crate::process::Stream;
@@ -27,7 +27,8 @@ use crate::rules::Resolved;
 pub(crate) struct Control {
     id: TaskId,
     attempt: u32,
-    stop: watch::Sender<Option<StopReason>>,
+    stop: Mutex<Option<StopReason>>,
+    told: Notify,
     lease: Option<watch::Receiver<u64>>,
     live: LiveOutput,
     grace: Duration,
@@ -38,14 +39,11 @@ pub(crate) struct Control {
 impl Control {
     /// The first reason stands, but for a lost lease: then nothing else matters.
     pub(crate) fn stop(&self, reason: StopReason) {
-        self.stop.send_if_modified(|stop| {
-            let stronger = reason == StopReason::LeaseLost && *stop != Some(reason);
-            if stop.is_none() || stronger {
-                *stop = Some(reason);
-                return true;
-            }
-            false
-        });
+        let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        if stop.is_none() || reason == StopReason::LeaseLost {
+            *stop = Some(reason);
+            self.told.notify_waiters();
+        }
     }
 
     /// Our own process is going away, and the run has that long to end.
@@ -59,7 +57,7 @@ impl Control {
     }
 
     fn reason(&self) -> Option<StopReason> {
-        *self.stop.borrow()
+        *self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs on although its lease could be judged.
@@ -71,11 +69,13 @@ impl Control {
 #[async_trait]
 impl Supervision for Control {
     async fn stopped(&self) -> StopReason {
-        let mut stop = self.stop.subscribe();
-        match stop.wait_for(Option::is_some).await.map(|reason| *reason) {
-            Ok(Some(reason)) => reason,
-            // The sender lives as long as `self`.
-            _ => std::future::pending().await,
+        loop {
+            // Listens before it looks, so that what is said in between is heard.
+            let told = self.told.notified();
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            told.await;
         }
     }
 
@@ -114,39 +114,52 @@ impl Supervision for Control {
     }
 }
 
-/// Starts a claimed task in its slot.
-pub(super) fn spawn(core: &Arc<Core>, claimed: Claimed, slot: Slot) {
-    let id = claimed.task.id;
-    let rules = core.client.rules();
-    let rule = rules.types.get(&claimed.task.kind);
-    let finish = rule.is_some_and(|rule| rule.finish_on_lease_loss);
-    let policy = rules.policy_for(&claimed.task);
-    let control = Arc::new(Control {
-        id,
-        attempt: claimed.task.attempt,
-        grace: policy.grace,
-        patience: OnceLock::new(),
-        stop: watch::Sender::new(None),
-        lease: (!finish).then(|| core.lease_until.subscribe()),
-        live: core.client.inner.live.clone(),
-    });
-    core.running().insert(id, control.clone());
-    core.attempts.spawn(run(core.clone(), claimed, policy, control, slot));
-}
-
-async fn run(
-    core: Arc<Core>,
-    claimed: Claimed,
+/// A claimed task with all that its run needs.
+struct Start {
+    claimed: Arc<Claimed>,
     policy: Resolved,
     control: Arc<Control>,
-    slot: Slot,
-) {
+    executor: Option<Arc<dyn Executor>>,
+}
+
+/// Starts claimed tasks, each in a slot.
+pub(super) fn spawn(core: &Arc<Core>, claimed: Vec<Claimed>, slots: &Arc<Slots>) {
+    let (rules, executors) = (core.client.rules(), core.executors());
+    let start = |claimed: Claimed| {
+        let rule = rules.types.get(&claimed.task.kind);
+        let finish = rule.is_some_and(|rule| rule.finish_on_lease_loss);
+        let policy = rules.policy_for(&claimed.task);
+        let control = Arc::new(Control {
+            id: claimed.task.id,
+            attempt: claimed.task.attempt,
+            grace: policy.grace,
+            patience: OnceLock::new(),
+            stop: Mutex::default(),
+            told: Notify::new(),
+            lease: (!finish).then(|| core.lease_until.subscribe()),
+            live: core.client.inner.live.clone(),
+        });
+        let executor = executors.get(&claimed.task.kind).cloned();
+        Start { claimed: Arc::new(claimed), policy, control, executor }
+    };
+    let starts: Vec<Start> = claimed.into_iter().map(start).collect();
+    core.client
+        .inner
+        .live
+        .open(starts.iter().map(|start| (start.control.id, start.control.attempt)));
+    core.running().extend(starts.iter().map(|start| (start.control.id, start.control.clone())));
+    for start in starts {
+        core.attempts.spawn(run(core.clone(), start, slots.take()));
+    }
+}
+
+async fn run(core: Arc<Core>, start: Start, slot: Slot) {
+    let Start { claimed, policy, control, executor } = start;
     let (id, attempt) = (claimed.task.id, claimed.task.attempt);
     let kind = claimed.task.kind.clone();
     let started = core.client.now();
-    core.client.inner.live.open(id, attempt);
     core.client.inner.events.send(started, || What::Started { id, kind: kind.clone(), attempt });
-    let finished = match core.executors().get(&claimed.task.kind).cloned() {
+    let finished = match executor {
         Some(executor) => {
             let run = Run {
                 claimed: claimed.clone(),
@@ -170,7 +183,7 @@ async fn run(
     let now = core.client.now();
     let Some(finished) = finished_as(control.reason(), finished, &policy) else {
         // The claim is lost: nothing may be written about it.
-        core.client.inner.live.close(id, attempt);
+        core.client.inner.live.close([(id, attempt)]);
         core.client.fenced(id);
         return;
     };
@@ -179,9 +192,8 @@ async fn run(
     let by_run = finished.outcome == Outcome::SettledByRun;
     let settlement = settle(&claimed, finished.outcome, trace, &policy.retry, now, dice);
     let length = matins_core::task::until(now, started);
-    core.client.inner.metrics.ran(&kind, settlement.outcome, length);
     let releases = releases(&core, &claimed.task);
-    let done = Done { settlement, kind, releases, by_run };
+    let done = Done { settlement, kind, length: Some(length), releases, by_run };
     if core.done.send(done).await.is_err() {
         tracing::error!(task = %id, "the completer is gone; the attempt will be recovered");
     }
@@ -193,7 +205,7 @@ pub(super) async fn give_back(core: &Core, claimed: &Claimed, now: Timestamp) {
     let outcome = Outcome::Released { at: now };
     let settlement = settle(claimed, outcome, Trace::default(), &policy.retry, now, 0.0);
     let kind = claimed.task.kind.clone();
-    let done = Done { settlement, kind, releases: true, by_run: false };
+    let done = Done { settlement, kind, length: None, releases: true, by_run: false };
     // Without a completer the claim lapses with the worker's entry.
     let _ = core.done.send(done).await;
 }

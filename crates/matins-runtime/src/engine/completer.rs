@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use matins_core::lifecycle::{Next, Settlement};
 use matins_core::store::Settled;
-use matins_core::task::{AttemptOutcome, Name, State};
+use matins_core::task::{AttemptOutcome, Name, State, TaskId};
 use tokio::sync::mpsc;
 
 use super::Core;
@@ -16,10 +17,18 @@ use crate::events::What;
 pub(crate) struct Done {
     pub(crate) settlement: Settlement,
     pub(crate) kind: Name,
+    /// Absent when it never ran.
+    pub(crate) length: Option<Duration>,
     /// Its end may set other tasks free.
     pub(crate) releases: bool,
     /// The run says that it has written its completion itself.
     pub(crate) by_run: bool,
+}
+
+impl Done {
+    fn run(&self) -> (TaskId, u32) {
+        (self.settlement.claim.id, self.settlement.attempt)
+    }
 }
 
 /// Most attempts of one write.
@@ -63,9 +72,12 @@ async fn write(core: &Core, batch: &mut Vec<Done>) {
         match core.client.wrote(core.store().settle(items).await) {
             Ok(answers) => {
                 trouble.over("completer");
+                core.client.inner.live.close(batch.iter().map(Done::run));
+                let mut tally = Tally::default();
                 for (done, answer) in batch.drain(..).zip(answers) {
-                    settled(core, done, answer, repeated);
+                    settled(core, done, answer, repeated, &mut tally);
                 }
+                tally.record(core);
                 return;
             }
             Err(error) if error.is_transient() => {
@@ -91,10 +103,7 @@ async fn write(core: &Core, batch: &mut Vec<Done>) {
             }
             Err(error) => {
                 tracing::error!(%error, "the store refused a settlement; its claim is given up");
-                for done in batch.drain(..) {
-                    let settlement = done.settlement;
-                    core.client.inner.live.close(settlement.claim.id, settlement.attempt);
-                }
+                core.client.inner.live.close(batch.drain(..).map(|done| done.run()));
                 core.lapsed.store(true, Ordering::SeqCst);
                 return;
             }
@@ -102,13 +111,34 @@ async fn write(core: &Core, batch: &mut Vec<Done>) {
     }
 }
 
-fn settled(core: &Core, done: Done, answer: Settled, repeated: bool) {
-    let Done { settlement, kind, releases, by_run } = done;
-    let (id, attempt) = (settlement.claim.id, settlement.attempt);
-    core.client.inner.live.close(id, attempt);
+/// Attempts for the metrics, those in a row that are of one type and outcome together.
+#[derive(Default)]
+struct Tally(Vec<(Name, AttemptOutcome, u64, Vec<Duration>)>);
+
+impl Tally {
+    fn add(&mut self, kind: &Name, outcome: AttemptOutcome, length: Option<Duration>) {
+        match self.0.last_mut() {
+            Some((last, same, n, lengths)) if last == kind && *same == outcome => {
+                *n += 1;
+                lengths.extend(length);
+            }
+            _ => self.0.push((kind.clone(), outcome, 1, length.into_iter().collect())),
+        }
+    }
+
+    fn record(self, core: &Core) {
+        for (kind, outcome, n, lengths) in self.0 {
+            core.client.inner.metrics.settled_many(&kind, outcome, n, &lengths);
+        }
+    }
+}
+
+fn settled(core: &Core, done: Done, answer: Settled, repeated: bool, tally: &mut Tally) {
+    let (id, attempt) = done.run();
+    let Done { settlement, kind, length, releases, by_run } = done;
     match answer {
         Settled::Done(state) => {
-            core.client.inner.metrics.settled(&kind, settlement.outcome);
+            tally.add(&kind, settlement.outcome, length);
             let what = || What::Settled { id, kind, attempt, state };
             core.client.inner.events.send(settlement.finished_at, what);
             if releases || matches!(settlement.next, Next::Again { .. }) {
@@ -116,8 +146,7 @@ fn settled(core: &Core, done: Done, answer: Settled, repeated: bool) {
             }
         }
         Settled::Fenced if by_run => {
-            let outcome = AttemptOutcome::Completed;
-            core.client.inner.metrics.settled(&kind, outcome);
+            tally.add(&kind, AttemptOutcome::Completed, length);
             let what = || What::Settled { id, kind, attempt, state: State::Completed };
             core.client.inner.events.send(settlement.finished_at, what);
             core.client.inner.wake.ring_pools();

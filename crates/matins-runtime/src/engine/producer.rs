@@ -107,12 +107,12 @@ async fn give_back(core: &Core, claimed: Vec<Claimed>) {
 }
 
 fn start(core: &Arc<Core>, slots: &Arc<Slots>, claimed: Vec<Claimed>) {
+    let Some(first) = claimed.first() else { return };
     let now = core.client.now();
-    for one in claimed {
-        let due = one.task.run_at.max(one.task.created_at);
-        core.client.inner.metrics.picked_up(&one.task.pool, until(now, due));
-        attempt::spawn(core, one, slots.take());
-    }
+    // One pool has them all.
+    let after = |one: &Claimed| until(now, one.task.run_at.max(one.task.created_at));
+    core.client.inner.metrics.picked_up(&first.task.pool, claimed.iter().map(after));
+    attempt::spawn(core, claimed, slots);
 }
 
 /// Sleeps on the wall clock: never longer than a moment without reading it again, so that a

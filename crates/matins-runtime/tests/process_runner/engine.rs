@@ -44,7 +44,7 @@ impl Engine {
         let timeout = task.timeout.unwrap_or(Timeout::After(Duration::from_secs(20)));
         let supervision = Arc::clone(self) as Arc<dyn Supervision>;
         let grace = Duration::from_millis(500);
-        Run { claimed: Claimed { task, claim }, timeout, grace, supervision }
+        Run { claimed: Arc::new(Claimed { task, claim }), timeout, grace, supervision }
     }
 }
 
