@@ -68,8 +68,10 @@ async fn what_was_accepted_survives_a_kill() {
 /// Copies a store as a crash would leave it: nobody has tidied up.
 fn crashed_copy(bed: &Bed, directory: &std::path::Path) -> std::path::PathBuf {
     let copy = directory.join("copy.db");
-    std::fs::copy(&bed.path, &copy).unwrap();
+    // The log first: what moves from it into the file in between is then in both copies, not in
+    // none.
     std::fs::copy(log_of(&bed.path), log_of(&copy)).unwrap();
+    std::fs::copy(&bed.path, &copy).unwrap();
     copy
 }
 
