@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use matins_core::store::StoreError;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::{Failure, Res};
@@ -60,6 +61,8 @@ fn open(path: &Path, flags: OpenFlags, patience: Duration, cache_kib: i64) -> Re
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     // Statements name no foreign schema, and no trigger of a doctored file may run.
     conn.pragma_update(None, "trusted_schema", false)?;
+    // Plans do not hang on the values bound: else each new value has statements prepared anew.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(conn)
 }

@@ -27,9 +27,10 @@ use super::tx::Tx;
 const PROMOTED_MAX: usize = 2_000;
 const PASSED_MAX: usize = 200;
 
-/// Rows read from a lane at a time.
+/// Rows read from a lane at a time. A full claim from one lane must be less than a chunk, or the
+/// next one is read for nothing.
 const CHUNK_MIN: usize = 8;
-const CHUNK_MAX: usize = 1_000;
+const CHUNK_MAX: usize = 1_024;
 
 /// A lane that the request is served from.
 struct Line {

@@ -49,8 +49,8 @@ impl Lane {
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
+    /// By id: new ones have higher ids than all before.
     list: Vec<Lane>,
-    by_id: HashMap<i64, usize>,
     by_names: HashMap<(i64, i64, bool), usize>,
     /// The lane that the last task was put into: most batches have one.
     last: Option<(Name, Name, bool, i64)>,
@@ -62,13 +62,17 @@ impl Lanes {
     }
 
     pub(super) fn get(&self, id: i64) -> Res<&Lane> {
-        let index = self.by_id.get(&id).ok_or_else(|| Failure::broken(format!("no lane {id}")))?;
-        Ok(&self.list[*index])
+        Ok(&self.list[self.index(id)?])
+    }
+
+    fn index(&self, id: i64) -> Res<usize> {
+        let found = self.list.binary_search_by_key(&id, |lane| lane.id);
+        found.map_err(|_| Failure::broken(format!("no lane {id}")))
     }
 
     pub(super) fn add(&mut self, id: i64, place: Place, delta: i64) -> Res<()> {
-        let index = self.by_id.get(&id).ok_or_else(|| Failure::broken(format!("no lane {id}")))?;
-        let lane = &mut self.list[*index];
+        let index = self.index(id)?;
+        let lane = &mut self.list[index];
         lane.counts[place as usize] += delta;
         lane.dirty = true;
         Ok(())
@@ -80,7 +84,6 @@ impl Lanes {
 
     fn push(&mut self, lane: Lane) {
         let index = self.list.len();
-        self.by_id.insert(lane.id, index);
         self.by_names.insert((lane.pool_id, lane.kind_id, lane.quarantine), index);
         self.list.push(lane);
     }

@@ -1,5 +1,5 @@
--- Purpose: all lanes with their counters; there are few.
+-- Purpose: all lanes with their counters, by id; there are few.
 -- Index: scan of lane, by design.
 SELECT id, pool, type, quarantine,
        ready, later, parked, held, running, completed, failed, cancelled, dead
-FROM lane
+FROM lane ORDER BY id
