@@ -119,14 +119,23 @@ impl Client {
 
     /// Checks and completes a request without storing it.
     pub async fn resolve(&self, request: EnqueueRequest, by: &str) -> Result<NewTask> {
-        let rules = self.rules();
-        let defaults = self.type_defaults(&rules, &request.kind).await?;
+        self.resolve_by(&self.rules(), request, by.into(), self.now()).await
+    }
+
+    async fn resolve_by(
+        &self,
+        rules: &Rules,
+        request: EnqueueRequest,
+        by: Name,
+        now: Timestamp,
+    ) -> Result<NewTask> {
+        let defaults = self.type_defaults(rules, &request.kind).await?;
         if !rules.types.contains_key(&*request.kind)
             && let Some(payload) = &request.payload
         {
             check_ad_hoc(&request.kind, payload)?;
         }
-        Ok(request.resolve(&rules.limits, &defaults, new_id(), by.into(), self.now())?)
+        Ok(request.resolve(&rules.limits, &defaults, new_id(), by, now)?)
     }
 
     pub async fn enqueue(&self, request: EnqueueRequest, by: &str) -> Result<Answer> {
@@ -141,9 +150,9 @@ impl Client {
         requests: Vec<std::result::Result<EnqueueRequest, FieldError>>,
         by: &str,
     ) -> Result<Vec<Result<Answer>>> {
-        let limits = self.rules().limits;
-        if requests.len() > limits.batch_items {
-            let (max, got) = (limits.batch_items, requests.len());
+        let (rules, now, by) = (self.rules(), self.now(), Name::from(by));
+        if requests.len() > rules.limits.batch_items {
+            let (max, got) = (rules.limits.batch_items, requests.len());
             let mut error =
                 FieldError::new("tasks", format!("{got} items; the limit batch_items is {max}"));
             error.too_large = true;
@@ -153,7 +162,7 @@ impl Client {
         let mut tasks = Vec::with_capacity(requests.len());
         for request in requests {
             match request {
-                Ok(request) => match self.resolve(request, by).await {
+                Ok(request) => match self.resolve_by(&rules, request, by.clone(), now).await {
                     Ok(task) => {
                         tasks.push(task);
                         slots.push(Ok(()));
@@ -182,16 +191,29 @@ impl Client {
             return Ok(Vec::new());
         }
         let now = self.now();
-        let kept = tasks.clone();
+        let stored: Vec<Task> = tasks.iter().map(|new| Task::from_new(new, now)).collect();
         let outcomes = self.wrote(self.inner.store.enqueue(tasks, now).await)?;
-        let answers =
-            kept.iter().zip(outcomes).map(|(new, outcome)| self.answered(new, outcome, now));
-        let answers = answers.collect();
-        // One due later rings too: it may be earlier than what its pool waits for.
-        let pools: BTreeSet<&Name> =
-            kept.iter().filter(|new| !new.held).map(|new| &new.pool).collect();
+        let mut pools = BTreeSet::new();
+        let mut created = BTreeMap::<Name, u64>::new();
+        let answer = |(task, outcome): (Task, Enqueued)| {
+            // One due later rings too: it may be earlier than what its pool waits for.
+            if !task.held && !pools.contains(&task.pool) {
+                pools.insert(task.pool.clone());
+            }
+            if outcome == Enqueued::Created {
+                match created.get_mut(&task.kind) {
+                    Some(count) => *count += 1,
+                    None => drop(created.insert(task.kind.clone(), 1)),
+                }
+            }
+            self.answer(task, outcome)
+        };
+        let answers = stored.into_iter().zip(outcomes).map(answer).collect();
+        for (kind, count) in created {
+            self.inner.metrics.enqueued(&kind, count);
+        }
         for pool in pools {
-            self.inner.wake.ring_pool(pool);
+            self.inner.wake.ring_pool(&pool);
         }
         Ok(answers)
     }
@@ -212,12 +234,21 @@ impl Client {
 
     /// What the store's answer to an enqueue means to the caller.
     pub fn answered(&self, new: &NewTask, outcome: Enqueued, now: Timestamp) -> Result<Answer> {
+        if outcome == Enqueued::Created {
+            self.inner.metrics.enqueued(&new.kind, 1);
+        }
+        self.answer(Task::from_new(new, now), outcome)
+    }
+
+    /// `task`: as it is when it was created.
+    fn answer(&self, task: Task, outcome: Enqueued) -> Result<Answer> {
         match outcome {
             Enqueued::Created => {
-                self.inner.metrics.enqueued(&new.kind);
-                let (id, kind) = (new.id, new.kind.clone());
-                self.inner.events.send(now, || What::Enqueued { id, kind });
-                Ok(Answer { task: Task::from_new(new, now), deduplicated: false, replaced: false })
+                let (id, kind) = (task.id, &task.kind);
+                self.inner
+                    .events
+                    .send(task.created_at, || What::Enqueued { id, kind: kind.clone() });
+                Ok(Answer { task, deduplicated: false, replaced: false })
             }
             Enqueued::Existing(task) => {
                 self.inner.metrics.deduplicated();

@@ -191,8 +191,9 @@ fn pool_label(pool: &str) -> PoolLabel {
 }
 
 impl Metrics {
-    pub fn enqueued(&self, kind: &str) {
-        self.0.enqueued.get_or_create(&TypeLabel { r#type: self.0.type_label(kind) }).inc();
+    pub fn enqueued(&self, kind: &str, count: u64) {
+        let label = TypeLabel { r#type: self.0.type_label(kind) };
+        self.0.enqueued.get_or_create(&label).inc_by(count);
     }
 
     pub fn deduplicated(&self) {

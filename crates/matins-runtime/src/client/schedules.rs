@@ -326,7 +326,7 @@ impl Client {
             }
         }
         for start in &plan.starts {
-            self.inner.metrics.enqueued(&start.task.kind);
+            self.inner.metrics.enqueued(&start.task.kind, 1);
             let (schedule, label) = (plan.state.spec.name.as_str().into(), start.label.clone());
             self.inner.events.send(now, || What::Fired { schedule, label });
             self.inner.wake.ring_pool(&start.task.pool);
