@@ -51,8 +51,8 @@ impl Floor {
             // As the store sets itself up.
             conn.pragma_update(None, "journal_mode", "WAL")?;
             conn.pragma_update(None, "synchronous", "FULL")?;
-            conn.pragma_update(None, "cache_size", -(32 << 10))?;
-            conn.pragma_update(None, "wal_autocheckpoint", 4_000)?;
+            conn.pragma_update(None, "cache_size", -(8 << 10))?;
+            conn.pragma_update(None, "wal_autocheckpoint", 8_000)?;
             conn.execute_batch(SHAPE)?;
             Ok(conn)
         };
