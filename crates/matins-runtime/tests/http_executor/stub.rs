@@ -163,7 +163,12 @@ impl Engine {
         let claim = Claim { id: task.id, fence: 1, token: 1 };
         let timeout = task.timeout.unwrap_or(Timeout::After(Duration::from_secs(10)));
         let supervision = Arc::clone(self) as Arc<dyn Supervision>;
-        Run { claimed: Arc::new(Claimed { task, claim }), timeout, grace: Duration::ZERO, supervision }
+        Run {
+            claimed: Arc::new(Claimed { task, claim }),
+            timeout,
+            grace: Duration::ZERO,
+            supervision,
+        }
     }
 }
 
