@@ -204,11 +204,14 @@ impl Reader {
     ) -> Res<(Vec<DueSchedule>, Option<Timestamp>)> {
         let wanted = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
         let rows: Vec<(i64, String)> =
-            self.all(Sql::ScheduleDue, params![wanted], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let count = rows.iter().take(limit).filter(|(at, _)| *at <= now).count();
-        let due = rows[..count].iter().map(|(_, state)| self.with_live(state));
+            self.all(Sql::ScheduleDue, params![now, wanted], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let due = rows.iter().take(limit).map(|(_, state)| self.with_live(state));
         let due = due.collect::<Res<_>>()?;
-        Ok((due, rows.get(count).map(|(at, _)| ts(*at))))
+        let next = match rows.get(limit) {
+            Some((at, _)) => Some(*at),
+            None => self.one(Sql::ScheduleNext, params![now], |row| row.get(0))?,
+        };
+        Ok((due, next.map(ts)))
     }
 
     pub(super) fn occurrences(
