@@ -109,14 +109,18 @@ impl Client {
         let mut changed: Vec<&ScheduleSpec> = Vec::new();
         for spec in &specs {
             if let Some(due) = known.get(spec.name.as_str()) {
-                spec.prepare(due.state.anchor, &limits)?;
-                changed.push(spec);
+                if !is_as_written(&due.state, spec) {
+                    spec.prepare(due.state.anchor, &limits)?;
+                    changed.push(spec);
+                }
             } else {
                 let by = ManagedBy::File;
                 let state = schedule::create(Uuid::now_v7(), spec.clone(), by, &limits, now)?;
                 fresh.push((Expect::Absent, state));
             }
         }
+        // In the order in which a store keeps them: each of its pages is then written once.
+        fresh.sort_by(|(_, a), (_, b)| a.spec.name.cmp(&b.spec.name));
         let names: Vec<String> = fresh.iter().map(|(_, state)| state.spec.name.clone()).collect();
         let created = if fresh.is_empty() {
             Vec::new()
@@ -468,6 +472,13 @@ impl From<SpecError> for ClientError {
     fn from(error: SpecError) -> Self {
         Self::Spec(error)
     }
+}
+
+/// A schedule of the file that needs no writing.
+fn is_as_written(state: &ScheduleState, spec: &ScheduleSpec) -> bool {
+    state.managed_by == ManagedBy::File
+        && state.status != ScheduleStatus::Disabled
+        && state.spec == *spec
 }
 
 fn contended(name: &str) -> ClientError {
