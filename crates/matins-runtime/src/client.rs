@@ -173,7 +173,11 @@ impl Client {
                 Err(error) => slots.push(Err(error.into())),
             }
         }
-        let mut stored = self.enqueue_resolved(tasks).await?.into_iter();
+        let stored = self.enqueue_resolved(tasks).await?;
+        if slots.iter().all(std::result::Result::is_ok) {
+            return Ok(stored);
+        }
+        let mut stored = stored.into_iter();
         Ok(slots
             .into_iter()
             .map(|slot| match slot {

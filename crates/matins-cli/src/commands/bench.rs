@@ -50,8 +50,8 @@ pub(crate) struct Bench {
     /// Small samples: under 15 seconds, rough figures
     #[arg(long, conflicts_with = "large")]
     quick: bool,
-    /// Claims against 2 million pending, 1 million later and 5 million finished tasks: some
-    /// minutes and 5 GB on disk
+    /// Claims against 2 million pending, 1 million later and 5 million finished tasks: a minute
+    /// more and 2 GB on disk
     #[arg(long)]
     large: bool,
 }

@@ -15,6 +15,9 @@ use crate::failure::{Failure, Result};
 
 pub(super) const POOL: &str = "bench";
 
+/// Longest time without any progress: then something is wrong, and no figure comes of it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// About 30 bytes, as small tasks are.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Noop {
@@ -116,10 +119,20 @@ impl Node {
     /// Waits until that many tasks are completed, durably; when the last one was.
     pub(super) async fn until_completed(&self, n: usize) -> Result<Instant> {
         let n = n as u64;
+        let (mut seen, mut moved) = (0, Instant::now());
         loop {
+            let started = self.started();
             // The store is not disturbed before there is hope.
-            if self.started() >= n && self.completed().await? >= n {
+            if started >= n && self.completed().await? >= n {
                 return Ok(Instant::now());
+            }
+            if started != seen {
+                (seen, moved) = (started, Instant::now());
+            }
+            if moved.elapsed() > PATIENCE {
+                let what =
+                    format!("nothing moved for {PATIENCE:?}: {started} of {n} tasks were begun");
+                return Err(Failure::failed(what));
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
