@@ -49,7 +49,7 @@ pub(crate) struct Serve {
         default_value = "api,scheduler,worker"
     )]
     role: Vec<Role>,
-    /// Name of this node [default: <hostname>-<port>]
+    /// Name of this node [default: HOSTNAME-PORT]
     #[arg(long, value_name = "NAME")]
     node_id: Option<String>,
     /// Where to listen [default: 127.0.0.1:6284]

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Redirects are followed here and not by the client below, because each hop is a new decision
-//! about where this host may be sent. Where that is, [`address`] alone says.
+//! about where this host may be sent. Where that is, `address` alone says.
 //!
 //! Must never: use a proxy that the environment names, put a header's or a secret URL's value
 //! into an error, or keep more of an answer than the limits allow.
