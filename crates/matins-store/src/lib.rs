@@ -3,8 +3,15 @@
 //! A store decides nothing beyond atomicity and order; what a task's fate is, the core says. No
 //! code here may judge a retry, a schedule or a limit in a way of its own.
 
+mod cursor;
+mod migration;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Options, SqliteStore};

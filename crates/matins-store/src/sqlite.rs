@@ -26,7 +26,6 @@ mod acts;
 mod catalog;
 mod claim;
 mod connect;
-mod cursor;
 mod dead_letters;
 mod end;
 mod enqueue;

@@ -9,7 +9,7 @@ use matins_core::store::Order;
 use matins_core::task::Task;
 use rusqlite::{Row, params};
 
-use super::cursor;
+use crate::cursor;
 use super::error::{Failure, Res};
 use super::reader::Reader;
 use super::row::{self, word};

@@ -13,14 +13,7 @@ use uuid::Uuid;
 
 use super::connect;
 use super::error::{Failure, Res};
-
-/// One step of the schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Migration {
-    pub version: u32,
-    pub name: &'static str,
-    pub sql: &'static str,
-}
+pub use crate::migration::{Migrate, Migration};
 
 pub(super) const ALL: &[Migration] =
     &[Migration { version: 1, name: "init", sql: include_str!("migrations/0001_init.sql") }];
@@ -34,25 +27,6 @@ const LEDGER: &str = "CREATE TABLE IF NOT EXISTS migration (
     checksum    TEXT NOT NULL,
     applied_at  INTEGER NOT NULL
 ) STRICT";
-
-/// What happens to pending steps when a store is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Migrate {
-    #[default]
-    Auto,
-    /// Refuses to open.
-    Manual,
-}
-
-impl Migration {
-    /// FNV-1a, 64 bits: guards against accidents, not against forgers.
-    fn checksum(&self) -> String {
-        let hash = self.sql.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        format!("{hash:016x}")
-    }
-}
 
 /// Steps that a file lacks. A file that does not exist lacks all of them, and is not made.
 pub fn pending(path: &Path) -> Result<Vec<Migration>, StoreError> {

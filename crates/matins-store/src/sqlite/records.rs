@@ -7,7 +7,7 @@ use matins_core::store::{AuditEntry, Token};
 use rusqlite::params;
 use uuid::Uuid;
 
-use super::cursor;
+use crate::cursor;
 use super::error::Res;
 use super::reader::Reader;
 use super::sql::Sql;

@@ -14,7 +14,7 @@ use rusqlite::{Row, params};
 use uuid::Uuid;
 
 use super::catalog::Catalog;
-use super::cursor;
+use crate::cursor;
 use super::error::{Failure, Res};
 use super::reader::Reader;
 use super::row::{self, word};

@@ -9,7 +9,7 @@ use matins_core::task::{Attempt, State, Task, TaskId};
 use rusqlite::params;
 use uuid::Uuid;
 
-use super::cursor;
+use crate::cursor;
 use super::error::Res;
 use super::reader::Reader;
 use super::row::{self, Glance};

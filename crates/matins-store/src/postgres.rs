@@ -1,0 +1,202 @@
+//! The PostgreSQL store: for several machines.
+//!
+//! ```text
+//!   verbs ──▶ a few connections, one statement each ──▶ functions in the database: decide and
+//!   beats, pings ──▶ a connection of their own                   write in one transaction
+//!   LISTEN ──▶ a connection of its own ──▶ changed()
+//! ```
+//!
+//! What an enqueue, a claim or an end does is in `migrations/0002_functions.sql`, with the order of
+//! its locks. Here are the values going in and out. Instants come from the caller; a runtime that
+//! serves several machines takes them from the database's clock ([`PostgresStore::clock`]).
+//!
+//! # Failure
+//!
+//! | what happens | what callers see |
+//! |---|---|
+//! | the database is away, or an answer takes longer than [`Options::patience`] | `Unavailable`; a write may have happened |
+//! | two transactions meet crosswise | nothing: the one that PostgreSQL ended is repeated |
+//! | no room | `Full`; nothing of the call was written |
+//! | the schema is older, newer, or not ours | `Broken` with a text that says which |
+
+mod claim;
+mod dead_letters;
+mod ear;
+mod enqueue;
+mod error;
+mod invariants;
+mod link;
+pub mod migrate;
+mod port;
+mod prune;
+mod records;
+mod row;
+mod schedules;
+mod sql;
+mod stats;
+mod tasks;
+mod text;
+mod time;
+mod workers;
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use matins_core::store::{Result, StoreError};
+use tokio_postgres::Config;
+use uuid::Uuid;
+
+use ear::Ear;
+use error::{Failure, Res};
+use link::{Pool, Switchboard};
+pub use migrate::{Migrate, Migration};
+use sql::Sql;
+use time::At;
+
+/// How a store is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// What happens when the schema is older than this program.
+    pub migrate: Migrate,
+    /// How long an answer, or a free connection, is waited for.
+    pub patience: Duration,
+    /// Connections, all in all: one is for beats and pings, one listens unless that is turned
+    /// off, the others do the work.
+    pub connections: usize,
+    /// Whether to LISTEN. Off behind a pooler that hands out a session per transaction.
+    pub listen: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            migrate: Migrate::Auto,
+            patience: Duration::from_secs(15),
+            connections: 3,
+            listen: true,
+        }
+    }
+}
+
+/// A store in a PostgreSQL database, in the schema `matins`.
+#[derive(Debug)]
+pub struct PostgresStore {
+    location: String,
+    store_id: Uuid,
+    work: Pool,
+    control: Pool,
+    ear: Ear,
+    /// The latest `now`, in microseconds, that anything may have been put in line by.
+    clock: AtomicI64,
+}
+
+/// Calls that were on their way at the same time may differ by this much.
+const CLOCK_TOLERANCE_US: i64 = 1_000_000;
+
+impl PostgresStore {
+    /// Connects, and makes or updates the schema as `options` say.
+    pub async fn open(url: &str, options: Options) -> Result<Self> {
+        let config = config(url)?;
+        let location = location(&config);
+        Self::open_inner(&config, &location, options).await.map_err(|failure| {
+            match failure.into() {
+                StoreError::Broken(text) => StoreError::Broken(format!("{location}: {text}")),
+                StoreError::Unavailable(text) => {
+                    StoreError::Unavailable(format!("{location}: {text}"))
+                }
+                error => error,
+            }
+        })
+    }
+
+    async fn open_inner(config: &Config, location: &str, options: Options) -> Res<Self> {
+        let Options { migrate, patience, connections, listen } = options;
+        let switchboard = Switchboard::start()
+            .map_err(|error| Failure::unavailable(format!("no thread for connections: {error}")))?;
+        let switchboard = Arc::new(switchboard);
+        let opened = migrate::on_open(&switchboard, config, migrate);
+        let store_id = tokio::time::timeout(patience * 4, opened)
+            .await
+            .map_err(|_| Failure::unavailable("opening takes too long"))??;
+        let others = 1 + usize::from(listen);
+        let work = connections.saturating_sub(others).max(1);
+        Ok(Self {
+            location: location.to_owned(),
+            store_id,
+            work: Pool::new(&switchboard, config, work, patience),
+            control: Pool::new(&switchboard, config, 1, patience),
+            ear: Ear::open(&switchboard, config, listen),
+            clock: AtomicI64::new(i64::MIN),
+        })
+    }
+
+    /// Makes the line anew when `now` lies so far behind what it was made by that tasks stand in it
+    /// that are not due.
+    async fn follow_clock(&self, now: Timestamp) -> Res<()> {
+        let us = now.as_microsecond();
+        let latest = self.clock.fetch_max(us, Ordering::Relaxed);
+        if latest.saturating_sub(us) > CLOCK_TOLERANCE_US {
+            self.work.rows(Sql::FollowClock, &[&At(now)]).await?;
+            self.clock.store(us, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What the database's clock says.
+    pub async fn clock(&self) -> Result<Timestamp> {
+        Ok(self.ask_the_time().await?)
+    }
+
+    async fn ask_the_time(&self) -> Res<Timestamp> {
+        let row = self.control.one(Sql::Ping, &[]).await?;
+        row::at(&row.ok_or_else(|| Failure::broken("the database does not tell the time"))?, 0)
+    }
+
+    /// Contradictions in the store, each in words; empty when it is sound. Reads everything.
+    pub async fn check_invariants(&self) -> Result<Vec<String>> {
+        Ok(self.contradictions().await?)
+    }
+}
+
+/// The address of a database. Its text may hold a password, so no message repeats it.
+fn config(url: &str) -> Result<Config> {
+    let mut config = Config::from_str(url).map_err(|error| {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+        let cause = cause.unwrap_or_default();
+        StoreError::Broken(format!(
+            "not an address of a database{cause}: expected postgres://USER:PASSWORD@HOST/DATABASE"
+        ))
+    })?;
+    if config.get_application_name().is_none() {
+        config.application_name("matins");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(Duration::from_secs(5));
+    }
+    config.keepalives_idle(Duration::from_secs(10));
+    config.tcp_user_timeout(Duration::from_secs(20));
+    Ok(config)
+}
+
+/// Where it is, without secrets.
+fn location(config: &Config) -> String {
+    use tokio_postgres::config::Host;
+    let hosts: Vec<String> = config
+        .get_hosts()
+        .iter()
+        .enumerate()
+        .map(|(index, host)| {
+            let ports = config.get_ports();
+            let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+            match host {
+                Host::Tcp(name) => format!("{name}:{port}"),
+                Host::Unix(path) => format!("{}:{port}", path.display()),
+            }
+        })
+        .collect();
+    let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
+    format!("postgres://{}/{database}", hosts.join(","))
+}

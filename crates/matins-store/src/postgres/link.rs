@@ -1,0 +1,209 @@
+//! Connections: a few that carry the work, and one that is kept for short questions (beats, pings)
+//! so that they never wait behind it.
+//!
+//! Every verb is one statement, sent with the types of its parameters: nothing is prepared and no
+//! session state is relied on, so it works behind a pooler that hands out a session per
+//! transaction. Connections live on a thread of their own: whoever opened one may come and go.
+//!
+//! A verb that meets another one crosswise (deadlock, serialization) is repeated here; a line that
+//! breaks is the caller's to hear of, because a write whose answer was lost may have happened.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, NoTls, Row};
+
+use super::error::{Failure, Res};
+use super::sql::Sql;
+
+/// How often a verb that met others crosswise is repeated.
+const REPEATS: u32 = 8;
+
+/// A parameter of a statement.
+pub(super) type Param<'p> = &'p (dyn ToSql + Sync);
+
+/// The thread on which connections live.
+#[derive(Debug)]
+pub(super) struct Switchboard {
+    handle: Handle,
+    _stop: tokio::sync::oneshot::Sender<()>,
+}
+
+impl Switchboard {
+    pub(super) fn start() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        std::thread::Builder::new().name("matins-postgres".to_owned()).spawn(move || {
+            // Ends when the last store of this switchboard is dropped.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { handle, _stop: stop })
+    }
+
+    /// Runs until it ends or is aborted, on that thread.
+    pub(super) fn spawn(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::AbortHandle {
+        self.handle.spawn(task).abort_handle()
+    }
+
+    pub(super) async fn open(&self, config: &Config) -> Res<Client> {
+        let config = config.clone();
+        let opened = self.handle.spawn(async move {
+            let (client, connection) = config.connect(NoTls).await?;
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection to the database broke");
+                }
+            });
+            Ok::<_, tokio_postgres::Error>(client)
+        });
+        match opened.await {
+            Ok(client) => Ok(client?),
+            Err(_) => Err(Failure::unavailable("the store is being closed")),
+        }
+    }
+}
+
+/// Connections that are alike.
+#[derive(Debug)]
+pub(super) struct Pool {
+    switchboard: Arc<Switchboard>,
+    config: Config,
+    patience: Duration,
+    permits: Semaphore,
+    idle: Mutex<Vec<Client>>,
+}
+
+impl Pool {
+    pub(super) fn new(
+        switchboard: &Arc<Switchboard>,
+        config: &Config,
+        size: usize,
+        patience: Duration,
+    ) -> Self {
+        Self {
+            switchboard: switchboard.clone(),
+            config: config.clone(),
+            patience,
+            permits: Semaphore::new(size.max(1)),
+            idle: Mutex::default(),
+        }
+    }
+
+    /// A connection of one's own, until it is dropped.
+    pub(super) async fn lease(&self) -> Res<Lease<'_>> {
+        let waited = tokio::time::timeout(self.patience, self.permits.acquire()).await;
+        let permit = match waited {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) => return Err(Failure::unavailable("the store is closed")),
+            Err(_) => return Err(Failure::unavailable("every connection is busy")),
+        };
+        let idle = loop {
+            let found = self.idle.lock().expect("no panic holds it").pop();
+            match found {
+                Some(client) if client.is_closed() => {}
+                found => break found,
+            }
+        };
+        let client = match idle {
+            Some(client) => client,
+            None => {
+                let opened = self.switchboard.open(&self.config);
+                let opened = tokio::time::timeout(self.patience, opened).await;
+                opened.map_err(|_| Failure::unavailable("connecting takes too long"))??
+            }
+        };
+        Ok(Lease { pool: self, client: Some(client), _permit: permit })
+    }
+
+    pub(super) async fn rows(&self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {
+        let mut repeats = 0;
+        loop {
+            let mut lease = self.lease().await?;
+            match lease.rows(sql, params).await {
+                Err(failure) if failure.is_collision() && repeats < REPEATS => {
+                    drop(lease);
+                    repeats += 1;
+                    // Not all at once again.
+                    let pause = rand::random_range(0..4_u64 << repeats);
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    pub(super) async fn one(&self, sql: Sql, params: &[Param<'_>]) -> Res<Option<Row>> {
+        Ok(self.rows(sql, params).await?.into_iter().next())
+    }
+
+    /// Nobody gets a connection any more; those that are idle are closed.
+    pub(super) fn close(&self) {
+        self.permits.close();
+        self.idle.lock().expect("no panic holds it").clear();
+    }
+}
+
+/// A connection in use. It goes back when it is dropped, unless it is broken or in the middle of
+/// something.
+pub(super) struct Lease<'p> {
+    pool: &'p Pool,
+    client: Option<Client>,
+    _permit: SemaphorePermit<'p>,
+}
+
+impl Lease<'_> {
+    pub(super) async fn rows(&mut self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {
+        let types = sql.types();
+        debug_assert_eq!(types.len(), params.len(), "{sql:?}");
+        let typed: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
+        // Out of the lease while the answer is awaited: a caller who goes away leaves a connection
+        // on which an answer is still to come, and that one is not for the next caller.
+        let client = self.client.take().expect("a lease has its connection");
+        let answer = tokio::time::timeout(
+            self.pool.patience,
+            client.query_typed(sql.text(), &typed),
+        );
+        match answer.await {
+            Ok(answer) => {
+                self.client = Some(client);
+                Ok(answer?)
+            }
+            Err(_) => {
+                let token = client.cancel_token();
+                self.pool.switchboard.handle.spawn(async move { token.cancel_query(NoTls).await });
+                Err(Failure::unavailable(format!(
+                    "no answer from the database within {:?}",
+                    self.pool.patience
+                )))
+            }
+        }
+    }
+}
+
+impl Deref for Lease<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().expect("a lease has its connection")
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take()
+            && !client.is_closed()
+            && !self.pool.permits.is_closed()
+        {
+            self.pool.idle.lock().expect("no panic holds it").push(client);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The schema: forward only, under a lock, each step remembered by its checksum.
+//!
+//! A step that has been applied may never change. A database that is newer than this program by
+//! more than one step is refused; one step ahead is what a rolling upgrade looks like from the
+//! older node.
+
+use matins_core::store::StoreError;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Config};
+use uuid::Uuid;
+
+use super::error::{Failure, Res};
+use super::link::Switchboard;
+use super::sql::Sql;
+use super::time::At;
+pub use crate::migration::{Migrate, Migration};
+
+pub(super) const ALL: &[Migration] = &[
+    Migration { version: 1, name: "init", sql: include_str!("migrations/0001_init.sql") },
+    Migration { version: 2, name: "functions", sql: include_str!("migrations/0002_functions.sql") },
+];
+
+/// The version this program works with.
+pub const LATEST: u32 = ALL[ALL.len() - 1].version;
+
+/// `matins`, as a number: whoever holds this lock may change the schema.
+const LOCK: i64 = 0x006d_6174_696e_73;
+
+/// The oldest PostgreSQL that has what is used here.
+const SERVER_MIN: i32 = 130_000;
+
+const LEDGER: &str = "CREATE TABLE IF NOT EXISTS matins.migration (
+    version     integer PRIMARY KEY,
+    name        text NOT NULL,
+    checksum    text NOT NULL,
+    applied_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+)";
+
+/// Steps that a database lacks.
+pub async fn pending(url: &str) -> Result<Vec<Migration>, StoreError> {
+    let client = connect(url).await?;
+    let applied = applied(&client).await.map_err(StoreError::from)?;
+    Ok(missing(&applied).to_vec())
+}
+
+/// Brings a database up to date. Answers what was done.
+pub async fn apply(url: &str) -> Result<Vec<Migration>, StoreError> {
+    let client = connect(url).await?;
+    Ok(bring_up_to_date(&client).await?)
+}
+
+async fn connect(url: &str) -> Result<Client, StoreError> {
+    let config = super::config(url)?;
+    let switchboard = Switchboard::start().map_err(|error| {
+        StoreError::Unavailable(format!("no thread for connections: {error}"))
+    })?;
+    let client = switchboard.open(&config).await?;
+    // The thread must outlive the client; both end with the command.
+    std::mem::forget(switchboard);
+    Ok(client)
+}
+
+pub(super) async fn on_open(
+    switchboard: &Switchboard,
+    config: &Config,
+    migrate: Migrate,
+) -> Res<Uuid> {
+    let client = switchboard.open(config).await?;
+    check_server(&client).await?;
+    let applied = applied(&client).await?;
+    if !missing(&applied).is_empty() {
+        if migrate == Migrate::Manual {
+            let at = applied.len();
+            return Err(Failure::broken(format!(
+                "its schema has version {at}, this program needs {LATEST}; run `matins migrate`"
+            )));
+        }
+        bring_up_to_date(&client).await?;
+    }
+    let row = client.query_typed(Sql::MetaGet.text(), &[]).await?;
+    let row = row.first().ok_or_else(|| Failure::broken("the store has no identity"))?;
+    Ok(row.try_get(0)?)
+}
+
+async fn check_server(client: &Client) -> Res<()> {
+    let sql = "SELECT current_setting('server_version_num')::integer,
+                      current_setting('server_encoding'), current_setting('server_version')";
+    let rows = client.query_typed(sql, &[]).await?;
+    let row = rows.first().ok_or_else(|| Failure::broken("the server does not say what it is"))?;
+    let (version, encoding, text): (i32, &str, &str) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    if version < SERVER_MIN {
+        return Err(Failure::broken(format!("PostgreSQL {text} is too old: 13 or newer is needed")));
+    }
+    if encoding != "UTF8" {
+        return Err(Failure::broken(format!(
+            "the database has the encoding {encoding}: UTF8 is needed"
+        )));
+    }
+    Ok(())
+}
+
+fn missing(applied: &[i32]) -> &'static [Migration] {
+    &ALL[applied.len().min(ALL.len())..]
+}
+
+/// Versions in the database, checked against this program's.
+async fn applied(client: &Client) -> Res<Vec<i32>> {
+    let known = "SELECT to_regclass('matins.migration') IS NOT NULL";
+    let known = client.query_typed(known, &[]).await?;
+    if !known.first().map(|row| row.try_get::<_, bool>(0)).transpose()?.unwrap_or(false) {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT version, checksum FROM matins.migration ORDER BY version";
+    let mut versions = Vec::new();
+    for row in client.query_typed(sql, &[]).await? {
+        let (version, checksum): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
+        match ALL.get(versions.len()) {
+            Some(own) if i64::from(own.version) == i64::from(version)
+                && own.checksum() == checksum => {}
+            Some(_) => {
+                return Err(Failure::broken(format!(
+                    "step {version} of its schema is not the one this program knows"
+                )));
+            }
+            None if version.cast_unsigned() == LATEST + 1 => {}
+            None => {
+                return Err(Failure::broken(format!(
+                    "its schema has version {version}, this program knows up to {LATEST}; use a \
+                     newer matins"
+                )));
+            }
+        }
+        versions.push(version);
+    }
+    Ok(versions)
+}
+
+async fn bring_up_to_date(client: &Client) -> Res<Vec<Migration>> {
+    client.batch_execute("BEGIN").await?;
+    let done = in_transaction(client).await;
+    let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    client.batch_execute(end).await?;
+    done
+}
+
+async fn in_transaction(client: &Client) -> Res<Vec<Migration>> {
+    client.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
+    let known = client.query_typed("SELECT to_regnamespace('matins') IS NOT NULL", &[]).await?;
+    if !known.first().map(|row| row.try_get::<_, bool>(0)).transpose()?.unwrap_or(false) {
+        client.batch_execute("CREATE SCHEMA matins").await?;
+    }
+    client.batch_execute(LEDGER).await?;
+    // Another process may have been quicker.
+    let missing = missing(&applied(client).await?);
+    for migration in missing {
+        client.batch_execute("SET LOCAL search_path = matins, pg_temp").await?;
+        client.batch_execute(migration.sql).await?;
+        let version = i32::try_from(migration.version).unwrap_or(i32::MAX);
+        client
+            .query_typed(
+                "INSERT INTO matins.migration (version, name, checksum) VALUES ($1, $2, $3)",
+                &[
+                    (&version, Type::INT4),
+                    (&migration.name, Type::TEXT),
+                    (&migration.checksum(), Type::TEXT),
+                ],
+            )
+            .await?;
+        if migration.version == 1 {
+            let id = Uuid::new_v4();
+            let sql = "INSERT INTO matins.meta (store_id) VALUES ($1)";
+            client.query_typed(sql, &[(&id, Type::UUID)]).await?;
+        }
+    }
+    if !missing.is_empty() {
+        let sql = "SELECT matins.make_partitions($1, 3)";
+        let now = At(jiff::Timestamp::now());
+        client.query_typed(sql, &[(&now, Type::TIMESTAMPTZ)]).await?;
+    }
+    Ok(missing.to_vec())
+}

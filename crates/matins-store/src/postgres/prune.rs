@@ -1,0 +1,53 @@
+//! Deleting what nobody has to keep any longer.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use matins_core::store::{Pruned, Retention};
+
+use super::PostgresStore;
+use super::error::{Failure, Res};
+use super::row::get;
+use super::sql::Sql;
+use super::time::At;
+
+/// How long traces are remembered: turns of an idle concurrency_key, which matter only to tasks
+/// that were due before the last one, and entries of retired workers.
+const TRACES_KEPT: Duration = Duration::from_secs(7 * 86_400);
+
+impl PostgresStore {
+    pub(super) async fn delete_old(
+        &self,
+        retention: &Retention,
+        now: Timestamp,
+        limit: usize,
+    ) -> Res<Pruned> {
+        let before = |kept: Duration| {
+            let kept = i64::try_from(kept.as_micros()).ok()?;
+            Timestamp::from_microsecond(now.as_microsecond().checked_sub(kept)?).ok().map(At)
+        };
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        let row = self.work.one(
+            Sql::Prune,
+            &[
+                &before(retention.completed),
+                &before(retention.cancelled),
+                &before(retention.failed),
+                &retention.ledger.and_then(before),
+                &before(retention.occurrences),
+                &before(retention.audit),
+                &before(TRACES_KEPT),
+                &limit,
+            ],
+        ).await?;
+        let row = row.ok_or_else(|| Failure::broken("no answer to pruning"))?;
+        let count = |index| Ok::<_, Failure>(get::<i64>(&row, index)?.cast_unsigned());
+        Ok(Pruned {
+            tasks: count(0)?,
+            ledger: count(1)?,
+            occurrences: count(2)?,
+            audit: count(3)?,
+            more: get(&row, 4)?,
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! The statements, one file each, with the types of their parameters.
+
+use tokio_postgres::types::Type;
+
+macro_rules! statements {
+    ($($name:ident = $file:literal [$($ty:ident),* $(,)?],)+) => {
+        /// Names of the statements.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Sql { $($name),+ }
+
+        impl Sql {
+            #[cfg(test)]
+            pub(super) const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            pub(super) const fn text(self) -> &'static str {
+                match self { $(Self::$name => include_str!(concat!("sql/", $file, ".sql"))),+ }
+            }
+
+            pub(super) const fn types(self) -> &'static [Type] {
+                match self { $(Self::$name => &[$(Type::$ty),*]),+ }
+            }
+        }
+    };
+}
+
+statements! {
+    MetaGet = "meta_get" [],
+    Ping = "ping" [],
+    TaskById = "task_by_id" [UUID],
+    TasksByIds = "tasks_by_ids" [UUID_ARRAY],
+    TaskWalk = "task_walk" [INT8, INT8, INT4_ARRAY, INT4_ARRAY, TEXT, TEXT, TEXT, TEXT, INT4_ARRAY, INT8],
+    TaskHits = "task_hits" [TEXT, TEXT, UUID, UUID],
+    TaskBounds = "task_bounds" [],
+    TaskLast = "task_last" [],
+    TaskRunAt = "task_run_at" [INT8_ARRAY],
+    AttemptList = "attempt_list" [UUID],
+    LaneLoad = "lane_load" [],
+    EnqueuePlain = "enqueue_plain" [
+        UUID_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT2_ARRAY, TIMESTAMPTZ_ARRAY,
+        TIMESTAMPTZ_ARRAY, TEXT_ARRAY, INT8_ARRAY, TEXT_ARRAY, INT8_ARRAY, TEXT_ARRAY, TIMESTAMPTZ,
+    ],
+    EnqueueEach = "enqueue_each" [
+        UUID_ARRAY, BOOL_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT2_ARRAY, TIMESTAMPTZ_ARRAY,
+        TIMESTAMPTZ_ARRAY, TEXT_ARRAY, INT2_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, TEXT_ARRAY,
+        INT8_ARRAY, TEXT_ARRAY, UUID_ARRAY, TEXT_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY, TEXT_ARRAY,
+        TIMESTAMPTZ,
+    ],
+    Claim = "claim" [
+        TEXT, TEXT, TEXT_ARRAY, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ, INT4_ARRAY, INT8_ARRAY,
+    ],
+    ClaimNamed = "claim_named" [
+        TEXT, TEXT, TEXT_ARRAY, UUID_ARRAY, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ,
+    ],
+    ClaimedBefore = "claimed_before" [TEXT, INT8],
+    Settle = "settle" [
+        UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY,
+        TEXT_ARRAY, INT4_ARRAY, INT4_ARRAY, BYTEA_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY,
+        INT2_ARRAY, TIMESTAMPTZ_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY,
+        INT4_ARRAY, INT4_ARRAY, INT4_ARRAY,
+    ],
+    WorkerPut = "worker_put" [
+        TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, BOOL, BOOL, TEXT, TEXT,
+    ],
+    WorkerBeat = "worker_beat" [TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, BOOL, BOOL, TEXT, TEXT],
+    WorkerRetire = "worker_retire" [TEXT],
+    WorkerList = "worker_list" [],
+    Extend = "extend" [UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ],
+    RunningAsked = "running_asked" [TEXT],
+    RunningLapsed = "running_lapsed" [TIMESTAMPTZ, INT8],
+    RunningByWorker = "running_by_worker" [TEXT],
+    Expire = "expire" [TIMESTAMPTZ, INT4],
+    Cancel = "cancel" [UUID_ARRAY, TEXT, TEXT, TIMESTAMPTZ],
+    Retry = "retry" [UUID_ARRAY, TEXT, TEXT, TEXT, TIMESTAMPTZ],
+    Dismiss = "dismiss" [UUID_ARRAY, TEXT, TEXT, TEXT, TIMESTAMPTZ],
+    SchedulePut = "schedule_put" [JSONB],
+    ScheduleRemove = "schedule_remove" [TEXT, TEXT, TEXT, TIMESTAMPTZ],
+    ScheduleGet = "schedule_get" [TEXT],
+    SchedulePage = "schedule_page" [TEXT, INT8],
+    ScheduleDue = "schedule_due" [TIMESTAMPTZ, INT8],
+    ScheduleNext = "schedule_next" [TIMESTAMPTZ],
+    ScheduleOverdue = "schedule_overdue" [TIMESTAMPTZ],
+    Live = "live" [UUID],
+    Fire = "fire" [JSONB, TIMESTAMPTZ],
+    OccurrencePage = "occurrence_page" [INT8, INT8],
+    OccurrenceOf = "occurrence_of" [INT8, INT8, TEXT],
+    OccurrenceFired = "occurrence_fired" [UUID, TIMESTAMPTZ, TIMESTAMPTZ],
+    SettingLoad = "setting_load" [],
+    SettingChange = "setting_change" [JSONB, TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ],
+    KeyGet = "key_get" [TEXT, TEXT],
+    ForgetKey = "forget_key" [TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ],
+    AuditPage = "audit_page" [INT8, INT8],
+    AuditInsert = "audit_insert" [TIMESTAMPTZ, TEXT, TEXT, TEXT, TEXT],
+    OperationPut = "operation_put" [UUID, BOOL, TIMESTAMPTZ, TEXT, TEXT],
+    OperationGet = "operation_get" [UUID],
+    OperationList = "operation_list" [],
+    TokenList = "token_list" [],
+    TokenPut = "token_put" [TEXT, TEXT],
+    TokenDelete = "token_delete" [TEXT],
+    NoteGet = "note_get" [TEXT],
+    NotePut = "note_put" [TEXT, TEXT],
+    Notify = "notify" [TEXT],
+    IsBehind = "is_behind" [TIMESTAMPTZ],
+    FollowClock = "follow_clock" [TIMESTAMPTZ],
+    CatchUp = "catch_up" [TIMESTAMPTZ, INT4],
+    TallyRead = "tally_read" [],
+    TallyFold = "tally_fold" [INT4],
+    ReadyHeads = "ready_heads" [INT8],
+    SlotRivals = "slot_rivals" [],
+    PlaceOfTask = "place_of_task" [TEXT, TEXT, INT4, INT8],
+    LaneAhead = "lane_ahead" [TEXT, INT8, INT8, INT8],
+    Surroundings = "surroundings" [TEXT],
+    DeadNewest = "dead_newest" [
+        TIMESTAMPTZ, INT8, TEXT, INT4_ARRAY, TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, INT8,
+    ],
+    DeadOldest = "dead_oldest" [
+        TIMESTAMPTZ, INT8, TEXT, INT4_ARRAY, TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, INT8,
+    ],
+    DeadGroups = "dead_groups" [TEXT, INT4_ARRAY, TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ],
+    Prune = "prune" [
+        TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ,
+        INT4,
+    ],
+}

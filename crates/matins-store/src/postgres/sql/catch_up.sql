@@ -1,0 +1,3 @@
+-- Purpose: puts in line what has become due.
+-- Index: scheduled_pkey, range.
+SELECT matins.catch_up($1, $2)

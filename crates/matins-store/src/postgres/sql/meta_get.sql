@@ -1,0 +1,3 @@
+-- Purpose: who this store is.
+-- Index: one row.
+SELECT store_id FROM matins.meta

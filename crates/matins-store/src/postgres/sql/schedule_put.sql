@@ -1,0 +1,3 @@
+-- Purpose: writes schedules, each from what was expected.
+-- Index: schedule_pkey.
+SELECT matins.put_schedules($1)

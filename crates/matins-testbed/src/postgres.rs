@@ -1,0 +1,142 @@
+//! A PostgreSQL server.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::server::{Server, free_port, is_root};
+
+/// PostgreSQL refuses to run as root; this is who Debian's package makes for it.
+const USER: &str = "postgres";
+
+/// Becomes the program, so that a signal reaches it.
+const AS_USER: [&str; 5] =
+    ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", "--"];
+
+/// One server. Its databases are made as they are asked for.
+#[derive(Debug)]
+pub struct Postgres {
+    bin: PathBuf,
+    folder: PathBuf,
+    port: u16,
+    databases: AtomicU32,
+    _server: Server,
+}
+
+impl Postgres {
+    /// The one that all tests of a process share.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(&[]))
+    }
+
+    /// A new one, with settings in the form `name=value`.
+    pub fn start(settings: &[&str]) -> Self {
+        let bin = newest_bin().expect("PostgreSQL's programs: install the package `postgresql`");
+        let folder = tempfile::Builder::new().prefix("matins-postgres-").tempdir();
+        let folder = folder.expect("a folder").keep();
+        let data = folder.join("data");
+        if is_root() {
+            must(Command::new("chown").arg(USER).arg(&folder).output());
+        }
+        let initdb = bin.join("initdb");
+        let arguments = ["-N", "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "-D"];
+        let mut command = as_user(&initdb);
+        must(command.args(arguments).arg(&data).output());
+        let port = free_port();
+        let mut words: Vec<String> = if is_root() {
+            AS_USER.map(str::to_owned).to_vec()
+        } else {
+            Vec::new()
+        };
+        words.push(text(&bin.join("postgres")));
+        words.extend(["-D".to_owned(), text(&data)]);
+        let own = [
+            format!("port={port}"),
+            format!("unix_socket_directories={}", text(&folder)),
+            "listen_addresses=127.0.0.1".to_owned(),
+            "fsync=off".to_owned(),
+            "max_connections=300".to_owned(),
+            "shared_buffers=64MB".to_owned(),
+        ];
+        for setting in own.iter().map(String::as_str).chain(settings.iter().copied()) {
+            words.extend(["-c".to_owned(), setting.to_owned()]);
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut server = Server::start("INT", &text(&folder), &words);
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut ready = as_user(&bin.join("pg_isready"));
+        ready.args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()]);
+        while !ready.status().expect("pg_isready").success() {
+            let log = || std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+            assert!(!server.has_ended() && Instant::now() < end, "no PostgreSQL: {}", log());
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        Self { bin, folder, port, databases: AtomicU32::new(0), _server: server }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://{USER}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The address of a new database, a copy of `template`.
+    pub fn database(&self, template: &str) -> String {
+        let number = self.databases.fetch_add(1, Ordering::Relaxed);
+        let name = format!("t{number}");
+        self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE {template}"));
+        self.url(&name)
+    }
+
+    /// Runs a statement as the superuser; panics with what the server says against it.
+    pub fn sql(&self, database: &str, statement: &str) -> String {
+        let mut psql = Command::new(self.bin.join("psql"));
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", statement]);
+        let output = must(psql.arg(self.url(database)).output());
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// `pg_ctl` with this server's folder.
+    pub fn control(&self, arguments: &[&str]) {
+        let mut command = as_user(&self.bin.join("pg_ctl"));
+        must(command.arg("-D").arg(self.folder.join("data")).args(arguments).output());
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("a path in UTF-8").to_owned()
+}
+
+fn as_user(program: &Path) -> Command {
+    let mut command = if is_root() {
+        let mut command = Command::new(AS_USER[0]);
+        command.args(&AS_USER[1..]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.current_dir("/");
+    command
+}
+
+fn must(output: std::io::Result<Output>) -> Output {
+    let output = output.expect("a program of PostgreSQL");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    output
+}
+
+/// Where the newest installed version has its programs.
+fn newest_bin() -> Option<PathBuf> {
+    let installed = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
+    let newest = installed.filter_map(|entry| {
+        let version: u32 = entry.file_name().to_str()?.parse().ok()?;
+        Some((version, entry.path().join("bin")))
+    });
+    newest.max().map(|(_, bin)| bin)
+}

@@ -1,0 +1,53 @@
+//! A server that ends with the process that started it.
+
+use std::net::TcpListener;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// Runs a command until this end of its pipe is closed, by whatever end of this process.
+///
+/// A shell stands between, because the server must be told, and its folder removed, also after
+/// this process was killed.
+#[derive(Debug)]
+pub(crate) struct Server {
+    shell: Child,
+    _leash: ChildStdin,
+}
+
+/// `$0` is the signal that ends the server, `$1` the folder that goes with it, the rest its
+/// command.
+const KEEPER: &str = r#"
+signal=$0; folder=$1; shift
+"$@" >"$folder/log" 2>&1 </dev/null &
+server=$!
+trap '' INT TERM HUP
+cat >/dev/null
+kill -"$signal" "$server" 2>/dev/null
+wait "$server"
+rm -rf "$folder"
+"#;
+
+impl Server {
+    pub(crate) fn start(signal: &str, folder: &str, command: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", KEEPER, signal, folder]).args(command);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut shell = shell.spawn().expect("a shell");
+        let leash = shell.stdin.take().expect("its input");
+        Self { shell, _leash: leash }
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.shell.try_wait().ok().flatten().is_some()
+    }
+}
+
+/// A port that nobody listens on now.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+pub(crate) fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().expect("id");
+    id.stdout.trim_ascii() == b"0"
+}
