@@ -24,11 +24,16 @@ impl PostgresStore {
         page: &PageRequest,
     ) -> Res<Page<Task>> {
         let (sql, start) = match order {
-            Order::NewestFirst => (Sql::DeadNewest, (Timestamp::MAX.as_microsecond(), i64::MAX)),
-            Order::OldestFirst => (Sql::DeadOldest, (0, i64::MIN)),
+            Order::NewestFirst => (Sql::DeadNewest, (Timestamp::MAX, i64::MAX)),
+            Order::OldestFirst => (Sql::DeadOldest, (Timestamp::UNIX_EPOCH, i64::MIN)),
         };
-        let (us, seq) = cursor::pair("dead_letters", page)?.unwrap_or(start);
-        let from = Timestamp::from_microsecond(us).map_err(|_| cursor::refused("dead_letters"))?;
+        let (from, seq) = match cursor::pair("dead_letters", page)? {
+            None => start,
+            Some((us, seq)) => {
+                let from = Timestamp::from_microsecond(us);
+                (from.map_err(|_| cursor::refused("dead_letters"))?, seq)
+            }
+        };
         let limit = cursor::limit(page);
         let lanes = self.lanes_of(filter.pool.as_deref(), filter.kind.as_deref()).await?;
         let rows = self.work.rows(

@@ -1435,7 +1435,8 @@ BEGIN
         SELECT * FROM unnest(p_ids, p_fences, p_tokens) WITH ORDINALITY
             AS u (id, fence, token, nth)
     ), r AS (
-        UPDATE running AS r SET lease_until = p_lease
+        -- What the worker's lease covers has none of its own.
+        UPDATE running AS r SET lease_until = CASE WHEN r.lease_until IS NOT NULL THEN p_lease END
         FROM (SELECT DISTINCT id, fence, token FROM c) AS d
         WHERE r.id = d.id AND r.fence = d.fence AND r.token = d.token
         RETURNING r.id, r.fence, r.token, r.cancel_requested_at IS NOT NULL AS asked
