@@ -221,6 +221,7 @@ macro_rules! suite {
                 only_what_could_start_counts_as_ready,
                 the_freeze_is_kept,
                 pools_and_limits_are_kept_by_name,
+                a_pools_setting_is_changed_only_where_it_is_asked_to,
                 a_setting_is_changed_with_its_record,
                 the_last_recorded_act_is_listed_first,
                 the_ledger_knows_who_has_a_key,

@@ -40,10 +40,13 @@ use crate::json::Json;
 use crate::lifecycle::Settlement;
 use crate::operation::Operation;
 use crate::page::{Page, PageRequest};
-use crate::rate::Rate;
 use crate::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
 use crate::task::{Attempt, Claim, Claimed, Name, NewTask, State, Task, TaskId, WorkerId};
 use crate::why::Surroundings;
+
+mod settings;
+
+pub use settings::{Frozen, PoolChange, PoolSetting, SettingChange, Settings, TypeLimit};
 
 /// Why a store could not do it.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -243,55 +246,6 @@ pub struct TaskFilter {
 pub enum Order {
     NewestFirst,
     OldestFirst,
-}
-
-/// Limits of a type that hold over all nodes. Written by the node whose file defines the type.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TypeLimit {
-    pub kind: Name,
-    pub rate_limit: Option<Rate>,
-    pub concurrency: Option<u32>,
-    /// JSON pointer into the payload that yields the `concurrency_key`.
-    pub concurrency_key: Option<String>,
-    pub per_key: u32,
-}
-
-/// What people set on a pool; outlives restarts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PoolSetting {
-    pub paused: bool,
-    pub note: Option<String>,
-    /// Overrides `max_workers` on every node.
-    pub size: Option<u32>,
-}
-
-/// Switches of a whole store.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Settings {
-    /// Nothing is claimed and nothing fires.
-    pub frozen: Option<Frozen>,
-    pub pools: BTreeMap<Name, PoolSetting>,
-    pub limits: BTreeMap<Name, TypeLimit>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Frozen {
-    pub by: String,
-    pub at: Timestamp,
-    pub reason: String,
-}
-
-/// One change of [`Settings`].
-#[derive(Debug, Clone, PartialEq)]
-pub enum SettingChange {
-    Freeze(Frozen),
-    Thaw,
-    Pool {
-        name: Name,
-        setting: PoolSetting,
-    },
-    /// Replaces the limits of these types; types not named keep theirs.
-    Limits(Vec<TypeLimit>),
 }
 
 /// How long ended things are kept.
@@ -557,7 +511,8 @@ pub trait Records: Send + Sync {
 
     async fn settings(&self) -> Result<Settings>;
 
-    /// The audit entry, if any, is written with the change.
+    /// Changes what it is asked to and nothing else, whatever others change beside it. The audit
+    /// entry, if any, is written with the change.
     async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()>;
 
     async fn stats(&self, now: Timestamp) -> Result<Stats>;
