@@ -247,6 +247,8 @@ macro_rules! suite {
                 occurrences_are_as_old_as_their_firing,
                 a_fired_occurrence_outlives_its_task,
                 the_audit_log_is_pruned_by_time,
+                an_operation_is_kept_for_as_long_as_the_audit_log_from_its_end_on,
+                a_worker_is_forgotten_long_after_its_lease_unless_it_has_claims,
                 a_store_says_what_it_is_and_answers,
             ],
         }

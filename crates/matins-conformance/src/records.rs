@@ -330,7 +330,7 @@ pub async fn a_forgotten_key_may_run_again(lab: Lab) {
     assert_eq!(lab.ledger("sync", "k").await.unwrap().unwrap().task_id, id(2));
 }
 
-fn operation(n: u128, created: i64, state: OperationState) -> Operation {
+pub fn operation(n: u128, created: i64, state: OperationState) -> Operation {
     let filter = DeadLetterFilter { kind: Some("sync".to_owned()), ..DeadLetterFilter::default() };
     Operation {
         id: Uuid::from_u128(n),

@@ -258,6 +258,7 @@ pub struct Retention {
     /// `None`: for ever.
     pub ledger: Option<Duration>,
     pub occurrences: Duration,
+    /// Acts of people: their records, and the operations that they began.
     pub audit: Duration,
 }
 
@@ -281,6 +282,8 @@ pub struct Pruned {
     pub ledger: u64,
     pub occurrences: u64,
     pub audit: u64,
+    pub operations: u64,
+    pub workers: u64,
     /// There is more than one call may take.
     pub more: bool,
 }
@@ -565,6 +568,9 @@ pub trait Store: Queue + Timetables + Records {
     /// Deletes things whose time is over, at most `limit` of each kind. An occurrence is as old
     /// as its `fired_at`, or its nominal time when it did not fire. The ledger answers for a
     /// completed key after the task's row has gone, and no longer once its own entry has gone.
+    /// An operation that has finished is kept like the record of the act that began it; a
+    /// worker's entry, retired or not, for as long as a completed task from the end of its lease
+    /// on, and while it has claims.
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned>;
 
     /// Writes out what is pending and lets go of files and connections.

@@ -441,7 +441,7 @@ impl Side {
             audit: age,
         };
         let pruned = self.store.prune(&retention, self.now, 10_000).await;
-        words(&pruned.map(|p| (p.tasks, p.ledger, p.occurrences, p.audit)))
+        words(&pruned)
     }
 }
 
