@@ -9,6 +9,7 @@ use matins_core::duration::Span;
 use matins_core::limits::Limits;
 use matins_core::schedule::*;
 use matins_core::{Json, State};
+use uuid::Uuid;
 use world::{World, at, plus, spec};
 
 fn blackout(from: &str, to: &str) -> Blackout {
@@ -649,6 +650,8 @@ fn triggered_by_hand() {
     }
 }
 
+const OPERATION: Uuid = Uuid::from_u128(0x0199_0000_0000_7000_8000_0000_0000_0001);
+
 #[test]
 fn backfill_of_a_half_open_range() {
     let mut orders = spec("0 2 * * *");
@@ -692,7 +695,7 @@ fn backfill_of_a_half_open_range() {
     let cursor = world.state.cursor;
     world
         .with(now, |due, look, maker| {
-            backfill_plan(&due.state, &prepared, &plan.items, look.now, maker).map(Some)
+            backfill_plan(&due.state, &prepared, OPERATION, &plan.items, look.now, maker).map(Some)
         })
         .unwrap();
     assert_eq!((world.state.balance, world.state.cursor), (balance, cursor));

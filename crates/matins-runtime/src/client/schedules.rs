@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
+use matins_core::State;
 use matins_core::operation::{Operation, OperationKind, OperationState};
 use matins_core::page::{PAGE_MAX, Page, PageRequest};
 use matins_core::request::{FieldError, TypeDefaults};
@@ -349,7 +350,7 @@ impl Client {
         for item in &plan.items {
             if let Some(key) = &item.execution_key
                 && let Some(entry) = self.inner.store.ledger(&due.state.spec.kind, key).await?
-                && (entry.state.is_live() || entry.state == matins_core::State::Completed)
+                && (entry.state.is_live() || entry.state == State::Completed)
             {
                 deduplicated += 1;
             }
@@ -363,10 +364,19 @@ impl Client {
         range: (Timestamp, Timestamp),
         mode: BackfillMode,
     ) -> Result<Backfill> {
+        let fired = self.inner.store.fired_between(state.uid, range.0, range.1).await?;
+        self.backfill_items(state, range, mode, &fired)
+    }
+
+    fn backfill_items(
+        &self,
+        state: &ScheduleState,
+        range: (Timestamp, Timestamp),
+        mode: BackfillMode,
+        fired: &[(Occurrence, Option<State>)],
+    ) -> Result<Backfill> {
         let prepared = state.spec.prepare(state.anchor, &self.rules().limits)?;
-        let (from, to) = range;
-        let fired = self.inner.store.fired_between(state.uid, from, to).await?;
-        Ok(schedule::backfill(state, &prepared, range, mode, &fired, self.now())?)
+        Ok(schedule::backfill(state, &prepared, range, mode, fired, self.now())?)
     }
 
     pub async fn backfill(&self, request: BackfillRequest, who: &str) -> Result<Operation> {
@@ -416,7 +426,7 @@ impl Client {
         for id in live.drain(..) {
             match self.inner.store.task(id).await?.map(|task| task.state) {
                 Some(state) if state.is_live() => still.push(id),
-                Some(matins_core::State::Failed | matins_core::State::Cancelled) => {
+                Some(State::Failed | State::Cancelled) => {
                     operation.failed += 1;
                 }
                 _ => {}
@@ -430,8 +440,17 @@ impl Client {
             return Ok(Step::Finished);
         };
         let range = (done_to.unwrap_or(*from), *to);
+        let fired = self.inner.store.fired_between(due.state.uid, range.0, range.1).await?;
+        let own = schedule::backfilled_by(operation.id, &fired);
+        if let Some(last) = own.iter().map(|(time, _)| *time).max() {
+            // A step was carried out and its progress lost: it is taken over, not repeated.
+            *done_to = Some(behind(last));
+            operation.replayed += own.len() as u64;
+            live.extend(own.into_iter().map(|(_, id)| id));
+            return Ok(Step::Again);
+        }
         let items: Vec<BackfillItem> = if range.0 < range.1 && room > 0 {
-            let items = self.backfill_plan(&due.state, range, *mode).await?.items;
+            let items = self.backfill_items(&due.state, range, *mode, &fired)?.items;
             items.into_iter().take(room).collect()
         } else {
             Vec::new()
@@ -440,14 +459,15 @@ impl Client {
             let over = live.is_empty() && room > 0;
             return Ok(if over { Step::Finished } else { Step::After(super::operations::POLL) });
         };
-        let behind = last.fire.time + jiff::SignedDuration::from_micros(1);
+        let behind = behind(last.fire.time);
         let plan = {
             let limits = self.rules().limits;
             let defaults = self.schedule_defaults(&due.state.spec).await?;
             let prepared = due.state.spec.prepare(due.state.anchor, &limits)?;
             let mut fresh = new_id;
             let mut maker = Maker { limits: &limits, defaults: &defaults, fresh: &mut fresh };
-            schedule::backfill_plan(&due.state, &prepared, &items, self.now(), &mut maker)?
+            let id = operation.id;
+            schedule::backfill_plan(&due.state, &prepared, id, &items, self.now(), &mut maker)?
         };
         let planned: Vec<_> = plan.starts.iter().map(|start| start.task.id).collect();
         if !self.apply(plan).await? {
@@ -466,6 +486,11 @@ impl Client {
         }
         Ok(Step::Again)
     }
+}
+
+/// Where the rest of a range begins.
+fn behind(time: Timestamp) -> Timestamp {
+    time + jiff::SignedDuration::from_micros(1)
 }
 
 impl From<SpecError> for ClientError {
