@@ -637,10 +637,13 @@ fn triggered_by_hand() {
         })
     };
     run(&mut world, None, "2026-11-28T09:30:15.25Z").unwrap();
+    run(&mut world, None, "2026-11-28T09:30:15.250001Z").unwrap();
     run(&mut world, Some("2026-11-20T02:00:00"), "2026-11-28T09:31:00Z").unwrap();
     let keys: Vec<_> = world.tasks.iter().map(|task| task.execution_key.clone().unwrap()).collect();
-    assert_eq!(*keys[0], *"orders-2026-11-28T09:30:15");
-    assert_eq!(*keys[1], *"orders-2026-11-20T02:00:00");
+    assert_eq!(*keys[0], *"orders-2026-11-28T09:30:15.250000");
+    assert_eq!(*keys[1], *"orders-2026-11-28T09:30:15.250001", "two within a second are two");
+    assert_eq!(*keys[2], *"orders-2026-11-20T02:00:00");
+    assert_eq!(world.occurrences[0].label, "2026-11-28T09:30:15.250000");
     assert!(world.occurrences.iter().all(|o| o.kind == OccurrenceKind::Manual));
     assert_eq!(world.state.balance, Balance::default(), "manual ones stay out of the balance");
     assert_eq!(world.state.next_due, Some(at("2026-11-28T02:00:00Z")), "and move no cursor");
