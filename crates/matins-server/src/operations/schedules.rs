@@ -144,11 +144,16 @@ fn acts() -> Vec<Operation> {
 
 async fn list(api: Api, call: Call<PageQuery, Nothing>) -> Result<Response> {
     let page = page(call.query.limit, call.query.cursor.as_ref())?;
-    json(200, &ScheduleList::from(api.client().schedules(&page).await?))
+    json(200, &ScheduleList::new(api.client().schedules(&page).await?, call.caller.secrets()))
 }
 
 async fn show(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
-    json(200, &ScheduleView::from(api.client().schedule(call.param("name")).await?))
+    shown(&api, &call, 200).await
+}
+
+async fn shown<Q, B>(api: &Api, call: &Call<Q, B>, status: u16) -> Result<Response> {
+    let due = api.client().schedule(call.param("name")).await?;
+    json(status, &ScheduleView::new(due, call.caller.secrets()))
 }
 
 async fn put(api: Api, call: Call<NoQuery, Json<ScheduleBody>>) -> Result<Response> {
@@ -167,7 +172,8 @@ async fn put(api: Api, call: Call<NoQuery, Json<ScheduleBody>>) -> Result<Respon
         Err(ClientError::NotFound { .. }) => 201,
         Err(error) => return Err(error.into()),
     };
-    json(status, &ScheduleView::from(client.put_schedule(spec, call.who()).await?))
+    client.put_schedule(spec, call.who()).await?;
+    shown(&api, &call, status).await
 }
 
 async fn remove(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
@@ -178,12 +184,12 @@ async fn remove(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
 async fn pause(api: Api, call: Call<NoQuery, Maybe<PauseBody>>) -> Result<Response> {
     let note = call.body.0.note.clone();
     api.client().pause_schedule(call.param("name"), note, call.who()).await?;
-    json(200, &ScheduleView::from(api.client().schedule(call.param("name")).await?))
+    shown(&api, &call, 200).await
 }
 
 async fn resume(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
     api.client().resume_schedule(call.param("name"), call.who()).await?;
-    json(200, &ScheduleView::from(api.client().schedule(call.param("name")).await?))
+    shown(&api, &call, 200).await
 }
 
 async fn trigger(api: Api, call: Call<NoQuery, Maybe<TriggerBody>>) -> Result<Response> {

@@ -16,7 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Nominal, Time, schema};
+use super::{Nominal, Secrets, Time, schema};
 
 /// A schedule. What is absent has its default.
 // Describes the core's `ScheduleSpec`, which knows no schemas; a test compares the two.
@@ -147,10 +147,11 @@ pub struct ScheduleView {
     failures_in_row: u32,
 }
 
-impl From<DueSchedule> for ScheduleView {
-    fn from(due: DueSchedule) -> Self {
+impl ScheduleView {
+    pub fn new(due: DueSchedule, secrets: Secrets) -> Self {
         let DueSchedule { state, live } = due;
         let mut spec = state.spec;
+        spec.payload = secrets.payload(&spec.kind, &spec.payload).into_owned();
         // A zone is always said, also the one that nobody chose.
         spec.timezone = Some(spec.zone_name().to_owned());
         Self {
@@ -187,9 +188,9 @@ pub struct ScheduleList {
     next_cursor: Option<String>,
 }
 
-impl From<Page<DueSchedule>> for ScheduleList {
-    fn from(page: Page<DueSchedule>) -> Self {
-        let page = page.map(ScheduleView::from);
+impl ScheduleList {
+    pub fn new(page: Page<DueSchedule>, secrets: Secrets) -> Self {
+        let page = page.map(|due| ScheduleView::new(due, secrets));
         Self { schedules: page.items, next_cursor: page.next }
     }
 }
