@@ -756,3 +756,26 @@ fn a_new_zone_table_moves_the_next_time() {
     let plan = rearm(&world.state, &limits);
     assert_eq!(plan.unwrap().state.next_due, Some(at("2026-11-29T09:00:00Z")));
 }
+
+#[test]
+fn a_last_fire_of_the_past_is_refused_by_hand_and_exhausted_in_a_file() {
+    let (limits, now) = (Limits::default(), at("2026-11-28T00:00:00Z"));
+    let once = spec("@at 2026-01-01T09:00");
+    let mut ended = spec("0 2 * * *");
+    ended.end = Some(at("2026-01-01T00:00:00Z"));
+    for past in [once.clone(), ended] {
+        let make = |by| create(Uuid::nil(), past.clone(), by, &limits, now);
+        assert_eq!(make(ManagedBy::Api).unwrap_err().code, "never_fires");
+        let state = make(ManagedBy::File).unwrap();
+        assert_eq!(state.status, ScheduleStatus::Exhausted);
+        assert_eq!((state.next_due, state.next_fire), (None, None));
+    }
+    let mut world = World::new(spec("0 2 * * *"), "2026-11-28T00:00:00Z");
+    let edited =
+        world.with(now, |due, look, maker| edit(due, once.clone(), ManagedBy::Api, look, maker));
+    assert_eq!(edited.unwrap_err().code, "never_fires");
+    world.with(now, |due, look, maker| edit(due, once, ManagedBy::File, look, maker)).unwrap();
+    assert_eq!(world.state.status, ScheduleStatus::Exhausted);
+    let never = create(Uuid::nil(), spec("0 0 30 2 *"), ManagedBy::File, &limits, now);
+    assert_eq!(never.unwrap_err().code, "never_fires", "what cannot fire at all is a mistake");
+}

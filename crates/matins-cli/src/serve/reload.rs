@@ -5,7 +5,7 @@ use matins_runtime::Client;
 use matins_server::auth::hash_hex;
 
 use super::Running;
-use crate::config::Config;
+use crate::config::{Config, next_fires};
 use crate::failure::{Failure, Result};
 
 impl Running {
@@ -87,5 +87,9 @@ pub(super) async fn apply_schedules(client: &Client, config: &Config, node_id: &
     let (written, disabled) =
         applied.map_err(|error| Failure::usage(format!("schedules: {error}")))?;
     tracing::info!(written, disabled, "the file's schedules are applied");
+    let now = client.now();
+    for spec in config.schedules.iter().filter(|spec| next_fires(config, spec, now, 1).is_empty()) {
+        tracing::warn!(schedule = spec.name, "will never fire again: it starts nothing");
+    }
     store.put_note(&key, &digest).await.map_err(failed)
 }
