@@ -402,3 +402,20 @@ fn every_command_explains_itself() {
         sandbox.matins(&args).succeeds().says("Usage:");
     }
 }
+
+#[test]
+fn a_trigger_whose_key_is_taken_says_that_nothing_is_run() {
+    let sandbox = Sandbox::new();
+    let set = ["schedule", "set", "s", "--cron", "0 2 * * *", "--type", "command", "--key", "k"];
+    let payload = ["--payload", r#"{"argv":["true"]}"#];
+    sandbox.matins(&[set.as_slice(), &payload].concat()).succeeds();
+    let trigger = || sandbox.matins(&["schedule", "trigger", "s"]).succeeds();
+    let first = trigger();
+    assert!(!first.err.contains("deduplicated"), "{first:?}");
+    let again = trigger().complains("deduplicated").complains("taken by this task, which is ready");
+    assert_eq!(again.line(), first.line());
+    let server = sandbox.serve(&[]);
+    sandbox.until_state(&first.line(), "completed");
+    trigger().complains("deduplicated").complains("has completed before");
+    assert_eq!(server.stop(), Some(0));
+}

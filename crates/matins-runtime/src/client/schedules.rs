@@ -13,6 +13,7 @@ use matins_core::schedule::{
     Occurrence, Prepared, ScheduleSpec, ScheduleState, ScheduleStatus, SpecError,
 };
 use matins_core::store::{Act, Expect};
+use matins_core::task::NewTask;
 use uuid::Uuid;
 
 use super::operations::Step;
@@ -37,6 +38,14 @@ pub struct BackfillPlan {
     pub plan: Backfill,
     /// Items whose key has completed or is live: they would run nothing.
     pub deduplicated: u64,
+}
+
+/// What a trigger led to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Triggered {
+    pub occurrence: Occurrence,
+    /// Its key had completed or is live: the occurrence names the task that has it.
+    pub deduplicated: bool,
 }
 
 /// How often a change is tried again when somebody else changed the schedule in between.
@@ -222,7 +231,7 @@ impl Client {
         name: &str,
         for_label: Option<String>,
         who: &str,
-    ) -> Result<Occurrence> {
+    ) -> Result<Triggered> {
         for _ in 0..TRIES {
             let due = self.schedule(name).await?;
             let now = self.now();
@@ -239,7 +248,10 @@ impl Client {
             if self.apply(plan).await? {
                 self.audit_act(who, "schedule.trigger", name, for_label).await?;
                 let Some(planned) = occurrence else { break };
-                return self.stored_occurrence(name, planned).await;
+                let own = planned.task_id;
+                let occurrence = self.stored_occurrence(name, planned).await?;
+                let deduplicated = occurrence.task_id != own;
+                return Ok(Triggered { occurrence, deduplicated });
             }
         }
         Err(contended(name))
@@ -313,14 +325,14 @@ impl Client {
         let told = plan.clone();
         let applied = self.inner.store.fire(vec![plan], now).await? == [true];
         if applied {
-            self.fired(&told, now);
+            self.fired(&told, now).await;
             self.inner.wake.ring_schedules();
         }
         Ok(applied)
     }
 
     /// Metrics, events and wake-ups of an applied plan.
-    pub(crate) fn fired(&self, plan: &FirePlan, now: Timestamp) {
+    pub(crate) async fn fired(&self, plan: &FirePlan, now: Timestamp) {
         for occurrence in &plan.occurrences {
             self.inner.metrics.occurrences(occurrence.outcome, occurrence.count);
             if occurrence.outcome == schedule::OccurrenceOutcome::Fired
@@ -331,7 +343,6 @@ impl Client {
             }
         }
         for start in &plan.starts {
-            self.inner.metrics.enqueued(&start.task.kind, 1);
             let (schedule, label) = (plan.state.spec.name.as_str().into(), start.label.clone());
             self.inner.events.send(now, || What::Fired { schedule, label });
             self.inner.wake.ring_pool(&start.task.pool);
@@ -339,6 +350,18 @@ impl Client {
         if plan.cancel_previous {
             self.inner.wake.ring_cancels();
         }
+        for start in &plan.starts {
+            if self.met_its_key(&start.task).await {
+                self.inner.metrics.deduplicated();
+            } else {
+                self.inner.metrics.enqueued(&start.task.kind, 1);
+            }
+        }
+    }
+
+    /// Whether the key of a start was taken, so that it has no task of its own.
+    async fn met_its_key(&self, task: &NewTask) -> bool {
+        task.execution_key.is_some() && matches!(self.inner.store.task(task.id).await, Ok(None))
     }
 
     /// What a backfill would start, and how much of it the keys would deduplicate.

@@ -19,8 +19,8 @@ use crate::wire::Time;
 use crate::wire::dead_letter::OperationView;
 use crate::wire::record::PageQuery;
 use crate::wire::schedule::{
-    BackfillBody, BackfillDryRun, OccurrenceList, OccurrenceView, PauseBody, PreviewAnswer,
-    PreviewBody, READ_ONLY, ScheduleBody, ScheduleList, ScheduleView, TriggerBody,
+    BackfillBody, BackfillDryRun, OccurrenceList, PauseBody, PreviewAnswer, PreviewBody, READ_ONLY,
+    ScheduleBody, ScheduleList, ScheduleView, TriggerAnswer, TriggerBody,
 };
 
 impl Object for ScheduleBody {
@@ -115,7 +115,7 @@ fn acts() -> Vec<Operation> {
             Access::Operator,
             "Run a schedule now, beside its timetable",
         )
-        .answers::<OccurrenceView<'_>>(200, "The occurrence, with the id of its task.")
+        .answers::<TriggerAnswer<'_>>(200, "The occurrence, with the id of its task.")
         .fails(&[Code::NotFound, Code::WrongState])
         .by(trigger),
         operation(
@@ -194,8 +194,8 @@ async fn resume(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
 
 async fn trigger(api: Api, call: Call<NoQuery, Maybe<TriggerBody>>) -> Result<Response> {
     let label = call.body.0.r#for.clone();
-    let occurrence = api.client().trigger(call.param("name"), label, call.who()).await?;
-    json(200, &OccurrenceView::from(&occurrence))
+    let triggered = api.client().trigger(call.param("name"), label, call.who()).await?;
+    json(200, &TriggerAnswer::from(&triggered))
 }
 
 async fn backfill(api: Api, call: Call<NoQuery, Json<BackfillBody>>) -> Result<Response> {

@@ -11,7 +11,7 @@ use matins_core::schedule::{
     OnResume, Overlap, Reason, ScheduleSpec, ScheduleStatus,
 };
 use matins_core::task::TaskId;
-use matins_runtime::client::schedules::BackfillPlan;
+use matins_runtime::client::schedules::{BackfillPlan, Triggered};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -230,6 +230,23 @@ impl<'a> From<&'a Occurrence> for OccurrenceView<'a> {
             task_id: occurrence.task_id,
             fired_at: occurrence.fired_at.map(Time),
         }
+    }
+}
+
+/// The occurrence that a trigger made.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Triggered")]
+pub struct TriggerAnswer<'a> {
+    #[serde(flatten)]
+    occurrence: OccurrenceView<'a>,
+    /// Its key had completed or is live: nothing new was started, `task_id` has the key.
+    deduplicated: bool,
+}
+
+impl<'a> From<&'a Triggered> for TriggerAnswer<'a> {
+    fn from(triggered: &'a Triggered) -> Self {
+        let Triggered { occurrence, deduplicated } = triggered;
+        Self { occurrence: occurrence.into(), deduplicated: *deduplicated }
     }
 }
 
