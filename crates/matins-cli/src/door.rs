@@ -103,6 +103,10 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
+const NEEDS_TOKEN: &str = "set MATINS_TOKEN to a token of that server: its admin token lies in \
+                           the file token of its data_dir (.matins/token), others are made by \
+                           matins token create";
+
 /// The parts of a problem document that are shown.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
@@ -145,10 +149,9 @@ impl Answer {
             problem.detail
         };
         let mut failure = Failure::new(exit, message);
-        failure.hint = problem.hint.or_else(|| match self.status {
-            401 => Some("give a token in MATINS_TOKEN".to_owned()),
-            _ => None,
-        });
+        // What the server says is about its protocol; this is what a person at a shell can do.
+        let token = (self.status == 401).then(|| NEEDS_TOKEN.to_owned());
+        failure.hint = token.or(problem.hint);
         Err(failure)
     }
 }
