@@ -106,6 +106,8 @@ pub(crate) struct Config {
     /// Content of that file, so that an unchanged one is not applied again.
     pub(crate) source: String,
     pub(crate) store: StoreLocation,
+    /// Named by a flag or the environment: whoever does that means a store that is there.
+    pub(crate) store_is_asked_for: bool,
     pub(crate) migrate_by_itself: bool,
     pub(crate) listen: SocketAddr,
     pub(crate) public_url: Option<String>,
@@ -219,6 +221,7 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
     let config = Config {
         file: None,
         source: String::new(),
+        store_is_asked_for: table.is_from_outside("store"),
         store: store.unwrap_or_else(|| StoreLocation::Sqlite(data_dir.join("matins.db"))),
         migrate_by_itself: table
             .get("migrate", |c| c.word(&[("auto", true), ("manual", false)]))

@@ -329,6 +329,11 @@ impl<'a> Table<'a> {
         Some(self.at.child(name, node, Some(&key.place)))
     }
 
+    /// Whether a flag or the environment gave it, not the file.
+    pub(crate) fn is_from_outside(&self, name: &str) -> bool {
+        self.cursor(name).is_some_and(|cursor| matches!(cursor.node.place, Place::Outside(_)))
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|(key, _)| key.text == name)
     }
