@@ -13,7 +13,7 @@ use matins_core::schedule::{
     Occurrence, Prepared, ScheduleSpec, ScheduleState, ScheduleStatus, SpecError,
 };
 use matins_core::store::{Act, Expect};
-use matins_core::task::NewTask;
+use matins_core::task::{NewTask, TaskId};
 use uuid::Uuid;
 
 use super::operations::Step;
@@ -445,17 +445,9 @@ impl Client {
         else {
             return Ok(Step::Finished);
         };
-        let mut still = Vec::new();
-        for id in live.drain(..) {
-            match self.inner.store.task(id).await?.map(|task| task.state) {
-                Some(state) if state.is_live() => still.push(id),
-                Some(State::Failed | State::Cancelled) => {
-                    operation.failed += 1;
-                }
-                _ => {}
-            }
-        }
+        let (still, failed) = self.still_live(live).await?;
         *live = still;
+        operation.failed += failed;
         let room = (*concurrency as usize).saturating_sub(live.len());
         let Some(due) = self.inner.store.schedule(schedule).await? else {
             operation.state = OperationState::Stopped;
@@ -463,7 +455,12 @@ impl Client {
             return Ok(Step::Finished);
         };
         let range = (done_to.unwrap_or(*from), *to);
-        let fired = self.inner.store.fired_between(due.state.uid, range.0, range.1).await?;
+        let goes_on = range.0 < range.1 && room > 0;
+        let fired = if goes_on {
+            self.inner.store.fired_between(due.state.uid, range.0, range.1).await?
+        } else {
+            Vec::new()
+        };
         let own = schedule::backfilled_by(operation.id, &fired);
         if let Some(last) = own.iter().map(|(time, _)| *time).max() {
             // A step was carried out and its progress lost: it is taken over, not repeated.
@@ -472,7 +469,7 @@ impl Client {
             live.extend(own.into_iter().map(|(_, id)| id));
             return Ok(Step::Again);
         }
-        let items: Vec<BackfillItem> = if range.0 < range.1 && room > 0 {
+        let items: Vec<BackfillItem> = if goes_on {
             let items = self.backfill_items(&due.state, range, *mode, &fired)?.items;
             items.into_iter().take(room).collect()
         } else {
@@ -482,7 +479,7 @@ impl Client {
             let over = live.is_empty() && room > 0;
             return Ok(if over { Step::Finished } else { Step::After(super::operations::POLL) });
         };
-        let behind = behind(last.fire.time);
+        let rest = behind(last.fire.time);
         let plan = {
             let limits = self.rules().limits;
             let defaults = self.schedule_defaults(&due.state.spec).await?;
@@ -496,7 +493,7 @@ impl Client {
         if !self.apply(plan).await? {
             return Ok(Step::Again);
         }
-        *done_to = Some(behind);
+        *done_to = Some(rest);
         for id in planned {
             // A start whose key was taken has no task of its own.
             match self.inner.store.task(id).await? {
@@ -508,6 +505,19 @@ impl Client {
             }
         }
         Ok(Step::Again)
+    }
+
+    /// Which of these tasks have not ended, and how many did not complete.
+    async fn still_live(&self, ids: &[TaskId]) -> Result<(Vec<TaskId>, u64)> {
+        let (mut still, mut failed) = (Vec::new(), 0);
+        for id in ids {
+            match self.inner.store.task(*id).await?.map(|task| task.state) {
+                Some(state) if state.is_live() => still.push(*id),
+                Some(State::Failed | State::Cancelled) => failed += 1,
+                _ => {}
+            }
+        }
+        Ok((still, failed))
     }
 }
 
