@@ -16,19 +16,23 @@ where
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let share = items.len().div_ceil(cores).max(SHARE_MIN);
     let Some((own, others)) = items.split_at_checked(share) else {
-        return items.iter().map(work).collect();
+        return share_of(items, &work);
     };
     let work = &work;
     thread::scope(|scope| {
-        let start = |share| scope.spawn(move || Vec::from_iter(Iterator::map(share, work)));
-        let threads: Vec<_> = others.chunks(share).map(|share| start(share.iter())).collect();
+        let run = |share| scope.spawn(move || share_of(share, work));
+        let threads: Vec<_> = others.chunks(share).map(run).collect();
         let mut done = Vec::with_capacity(items.len());
-        done.extend(own.iter().map(work));
+        done.extend(share_of(own, work));
         for thread in threads {
             done.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         }
         done
     })
+}
+
+fn share_of<T, R>(items: &[T], work: &impl Fn(&T) -> R) -> Vec<R> {
+    items.iter().map(work).collect()
 }
 
 #[cfg(test)]
