@@ -83,7 +83,7 @@ pub(super) async fn apply_schedules(client: &Client, config: &Config, node_id: &
     if store.note(&key).await.map_err(failed)?.as_deref() == Some(&digest) {
         return Ok(());
     }
-    let applied = client.apply_file(config.schedules.clone()).await;
+    let applied = client.apply_file(&config.schedules).await;
     let (written, disabled) =
         applied.map_err(|error| Failure::usage(format!("schedules: {error}")))?;
     tracing::info!(written, disabled, "the file's schedules are applied");

@@ -1,8 +1,6 @@
 //! Schedules: set, removed, paused, triggered, made up for. Every change is a plan of the core,
 //! applied while the schedule is what the plan was made from.
 
-use std::collections::{HashMap, HashSet};
-
 use jiff::Timestamp;
 use matins_core::State;
 use matins_core::operation::{Operation, OperationKind, OperationState};
@@ -61,7 +59,7 @@ impl Client {
     }
 
     /// `over_file`: the file itself speaks.
-    async fn write_schedule(
+    pub(super) async fn write_schedule(
         &self,
         spec: ScheduleSpec,
         by: ManagedBy,
@@ -105,61 +103,6 @@ impl Client {
         let mut fresh = new_id;
         let mut maker = Maker { limits: &limits, defaults: &defaults, fresh: &mut fresh };
         Ok(schedule::edit(due, spec, by, &look, &mut maker)?)
-    }
-
-    /// Makes the file's schedules what the store has under `managed_by: file`. All are checked
-    /// before any is written. Answers how many were written and how many disabled.
-    pub async fn apply_file(&self, specs: Vec<ScheduleSpec>) -> Result<(usize, usize)> {
-        let limits = self.rules().limits;
-        let now = self.now();
-        let stored = self.all_schedules().await?;
-        let known: HashMap<&str, &DueSchedule> =
-            stored.iter().map(|due| (due.state.spec.name.as_str(), due)).collect();
-        let mut fresh = Vec::new();
-        let mut changed: Vec<&ScheduleSpec> = Vec::new();
-        for spec in &specs {
-            if let Some(due) = known.get(spec.name.as_str()) {
-                if !is_as_written(&due.state, spec) {
-                    spec.prepare(due.state.anchor, &limits)?;
-                    changed.push(spec);
-                }
-            } else {
-                let by = ManagedBy::File;
-                let state = schedule::create(Uuid::now_v7(), spec.clone(), by, &limits, now)?;
-                fresh.push((Expect::Absent, state));
-            }
-        }
-        // In the order in which a store keeps them: each of its pages is then written once.
-        fresh.sort_by(|(_, a), (_, b)| a.spec.name.cmp(&b.spec.name));
-        let names: Vec<String> = fresh.iter().map(|(_, state)| state.spec.name.clone()).collect();
-        let created = if fresh.is_empty() {
-            Vec::new()
-        } else {
-            self.inner.store.put_schedules(fresh).await?
-        };
-        let mut written = created.iter().filter(|created| **created).count();
-        let named: HashSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        // Somebody else created a schedule of that name in between.
-        let late: HashSet<&String> =
-            names.iter().zip(&created).filter(|(_, done)| !**done).map(|(name, _)| name).collect();
-        changed.extend(specs.iter().filter(|spec| late.contains(&spec.name)));
-        for spec in changed {
-            if self.write_schedule(spec.clone(), ManagedBy::File, true).await? {
-                written += 1;
-            }
-        }
-        let mut disabled = 0;
-        for due in &stored {
-            let gone = due.state.managed_by == ManagedBy::File
-                && due.state.status != ScheduleStatus::Disabled
-                && !named.contains(due.state.spec.name.as_str());
-            if gone {
-                self.change(&due.state.spec.name, schedule::disable).await?;
-                disabled += 1;
-            }
-        }
-        self.inner.wake.ring_schedules();
-        Ok((written, disabled))
     }
 
     pub(crate) async fn all_schedules(&self) -> Result<Vec<DueSchedule>> {
@@ -268,7 +211,7 @@ impl Client {
     }
 
     /// Plans and applies a change until it meets an unchanged schedule.
-    async fn change(
+    pub(super) async fn change(
         &self,
         name: &str,
         plan: impl Fn(&DueSchedule, &Prepared, &Look<'_>, &mut Maker<'_>) -> FirePlan,
@@ -530,13 +473,6 @@ impl From<SpecError> for ClientError {
     fn from(error: SpecError) -> Self {
         Self::Spec(error)
     }
-}
-
-/// A schedule of the file that needs no writing.
-fn is_as_written(state: &ScheduleState, spec: &ScheduleSpec) -> bool {
-    state.managed_by == ManagedBy::File
-        && state.status != ScheduleStatus::Disabled
-        && state.spec == *spec
 }
 
 fn contended(name: &str) -> ClientError {

@@ -159,7 +159,7 @@ async fn previews_need_no_store_and_a_schedule_may_be_named_preview() {
 async fn a_file_keeps_its_schedules() {
     let server = Server::new();
     let spec = matins_core::schedule::ScheduleSpec::new("filed", "@daily", "sync");
-    server.client().apply_file(vec![spec]).await.unwrap();
+    server.client().apply_file(&[spec]).await.unwrap();
     assert_eq!(server.get("/schedules/filed").await.is(200).json()["managed_by"], "file");
     server.put("/schedules/filed", TICK).await.refused(409, "managed_by_file");
     server.delete("/schedules/filed").await.refused(409, "managed_by_file");
