@@ -143,7 +143,7 @@ impl Client {
         let done = try_join_all(fires).await?.concat();
         for ((change, plan), _) in changes.iter().zip(&plans).zip(&done).filter(|(_, done)| **done)
         {
-            self.fired(plan, now);
+            self.fired(plan, now).await;
             match change {
                 Change::Disable(_) => *disabled += 1,
                 Change::Create(_) | Change::Edit(..) => *written += 1,
