@@ -5,6 +5,8 @@
 //! all of a file at once. Must never put a secret into an error, a log or `Debug` output.
 
 mod cursor;
+#[cfg(test)]
+mod fuzz;
 mod lint;
 mod payload;
 mod pools;
@@ -17,9 +19,9 @@ mod tasks;
 mod tests;
 mod yaml;
 
-use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use matins_core::cron::Zone;
@@ -28,7 +30,7 @@ use matins_runtime::executors::Setting;
 use matins_runtime::rules::Rules;
 use matins_server::auth::Role;
 
-use cursor::{Cursor, Reader, Table};
+use cursor::{Cursor, Env, Reader, Table};
 use yaml::{Key, Node, Place, Value};
 
 pub(crate) use lint::{Finding, lint, next_fires};
@@ -106,6 +108,8 @@ pub(crate) struct Config {
     /// Content of that file, so that an unchanged one is not applied again.
     pub(crate) source: String,
     pub(crate) store: StoreLocation,
+    /// Named by a flag or the environment: whoever does that means a store that is there.
+    pub(crate) store_is_asked_for: bool,
     pub(crate) migrate_by_itself: bool,
     pub(crate) listen: SocketAddr,
     pub(crate) public_url: Option<String>,
@@ -161,18 +165,18 @@ impl Sources {
         &self,
         file: Option<&Path>,
         source: String,
-        env: &dyn Fn(&str) -> Option<String>,
+        env: &Env<'_>,
     ) -> Result<Config, ConfigError> {
         let file = file.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
         let here = || std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
         let base = file.as_ref().and_then(|f| f.parent().map(Path::to_owned)).unwrap_or_else(here);
         let (tree, problems) = yaml::parse(&source);
         let broken = tree.is_none() && !problems.is_empty();
-        let reader =
-            Reader { env, base, need_secrets: self.need_secrets, problems: RefCell::new(problems) };
+        let problems = Mutex::new(problems);
+        let reader = Reader { env, base, need_secrets: self.need_secrets, problems };
         let root = self.overlaid(tree, env);
         let mut config = if broken { None } else { config(&Cursor::root(&reader, &root)) };
-        let problems = reader.problems.take();
+        let problems = reader.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
         match config.take() {
             Some(config) if problems.is_empty() => Ok(Config { file, source, ..config }),
             _ => Err(ConfigError::new(file.as_deref(), source, problems)),
@@ -180,7 +184,7 @@ impl Sources {
     }
 
     /// The tree of the file with the values of environment and flags in it.
-    fn overlaid(&self, tree: Option<Node>, env: &dyn Fn(&str) -> Option<String>) -> Node {
+    fn overlaid(&self, tree: Option<Node>, env: &Env<'_>) -> Node {
         let empty = || Node { place: Place::File(0..0), value: Value::Map(Vec::new()) };
         let mut root = tree.filter(|tree| !tree.is_null()).unwrap_or_else(empty);
         let Value::Map(entries) = &mut root.value else { return root };
@@ -219,6 +223,7 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
     let config = Config {
         file: None,
         source: String::new(),
+        store_is_asked_for: table.is_from_outside("store"),
         store: store.unwrap_or_else(|| StoreLocation::Sqlite(data_dir.join("matins.db"))),
         migrate_by_itself: table
             .get("migrate", |c| c.word(&[("auto", true), ("manual", false)]))

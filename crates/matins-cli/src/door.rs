@@ -43,6 +43,8 @@ pub(crate) struct Request {
     /// With its query, percent-encoded.
     path: String,
     body: Option<String>,
+    /// It changes nothing, so it makes no store either.
+    only_looks: bool,
 }
 
 impl Request {
@@ -53,7 +55,7 @@ impl Request {
             path.push('/');
             encode(part, &mut path);
         }
-        Self { method, path, body: None }
+        Self { method, path, body: None, only_looks: method == Method::Get }
     }
 
     pub(crate) fn get(parts: &[&str]) -> Self {
@@ -66,7 +68,14 @@ impl Request {
 
     /// Outside `/api/v1`.
     pub(crate) fn plain(path: &str) -> Self {
-        Self { method: Method::Get, path: path.to_owned(), body: None }
+        let path = path.to_owned();
+        Self { method: Method::Get, path, body: None, only_looks: true }
+    }
+
+    /// Whatever its method, if that is so.
+    pub(crate) fn only_looking(mut self, so: bool) -> Self {
+        self.only_looks |= so;
+        self
     }
 
     pub(crate) fn query(mut self, name: &str, value: Option<impl AsRef<str>>) -> Self {
@@ -102,6 +111,10 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Bytes,
 }
+
+const NEEDS_TOKEN: &str = "set MATINS_TOKEN to a token of that server: its admin token lies in \
+                           the file token of its data_dir (.matins/token), others are made by \
+                           matins token create";
 
 /// The parts of a problem document that are shown.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -145,10 +158,9 @@ impl Answer {
             problem.detail
         };
         let mut failure = Failure::new(exit, message);
-        failure.hint = problem.hint.or_else(|| match self.status {
-            401 => Some("give a token in MATINS_TOKEN".to_owned()),
-            _ => None,
-        });
+        // What the server says is about its protocol; this is what a person at a shell can do.
+        let token = (self.status == 401).then(|| NEEDS_TOKEN.to_owned());
+        failure.hint = token.or(problem.hint);
         Err(failure)
     }
 }
@@ -182,6 +194,14 @@ impl Door {
         match self {
             Self::Http(_) => false,
             Self::Local(door) => door.has_no_server(),
+        }
+    }
+
+    /// What names the store of this machine, while there is none.
+    pub(crate) fn missing(&self) -> Option<&crate::config::Config> {
+        match self {
+            Self::Http(_) => None,
+            Self::Local(door) => door.missing(),
         }
     }
 

@@ -19,6 +19,12 @@ pub(crate) fn exists(config: &Config) -> bool {
     path(config).exists()
 }
 
+/// What whoever only looks is told of a store that is not there.
+pub(crate) fn missing(config: &Config) -> Failure {
+    Failure::unreachable(format!("no store at {}", path(config).display()))
+        .hint("is the path right? matins serve, run and enqueue make a store where there is none")
+}
+
 /// Makes `data_dir` if the store lies in it. Any other folder must be there: a store is not put
 /// where a mistyped path leads.
 pub(crate) fn make_folder(config: &Config) -> Result<()> {

@@ -209,6 +209,8 @@ pub(crate) struct Occurrence {
     pub(crate) reason: Option<String>,
     pub(crate) task_id: Option<String>,
     pub(crate) fired_at: Option<String>,
+    /// Only in the answer to a trigger.
+    pub(crate) deduplicated: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

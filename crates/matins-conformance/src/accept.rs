@@ -5,7 +5,7 @@ use std::time::Duration;
 use matins_core::Json;
 use matins_core::duration::{Span, Timeout};
 use matins_core::retry::Backoff;
-use matins_core::store::{Enqueued, Frozen, PoolSetting, SettingChange};
+use matins_core::store::{Enqueued, Frozen, SettingChange};
 use matins_core::task::{NewTask, OnDuplicate, State, Task};
 
 use crate::lab::{
@@ -251,8 +251,7 @@ pub async fn of_many_enqueues_with_one_key_at_once_one_creates(lab: Lab) {
 pub async fn acceptance_asks_neither_for_a_thaw_nor_for_a_worker(lab: Lab) {
     let frozen = Frozen { by: "ann".to_owned(), at: at(0), reason: "audit".to_owned() };
     lab.set(SettingChange::Freeze(frozen)).await;
-    let paused = PoolSetting { paused: true, ..PoolSetting::default() };
-    lab.set(SettingChange::Pool { name: "default".into(), setting: paused }).await;
+    lab.pause("default", true).await;
     lab.accept([task(1), due_at(2, 9), of_kind(3, "nobody runs it")]).await;
     assert_eq!(lab.all_tasks().await.len(), 3);
 }

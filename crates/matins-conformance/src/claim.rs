@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use matins_core::lifecycle::Outcome;
-use matins_core::store::{ClaimRequest, Frozen, PoolSetting, SettingChange, TypeLimit, Types};
+use matins_core::store::{ClaimRequest, Frozen, SettingChange, TypeLimit, Types};
 use matins_core::task::{NewTask, State, TaskId, WorkerId};
 
 use crate::lab::{
@@ -173,18 +173,13 @@ pub async fn named_tasks_only_when_asked_by_name(lab: Lab) {
     assert_eq!(numbers(&ids(&lab.take(9, 1).await)), [1]);
 }
 
-async fn pause(lab: &Lab, pool: &str, paused: bool) {
-    let setting = PoolSetting { paused, ..PoolSetting::default() };
-    lab.set(SettingChange::Pool { name: pool.into(), setting }).await;
-}
-
 pub async fn a_paused_pool_waits_and_others_do_not(lab: Lab) {
     lab.accept([in_pool(1, "io"), in_pool(2, "cpu")]).await;
-    pause(&lab, "io", true).await;
+    lab.pause("io", true).await;
     assert_eq!(numbers(&ids(&lab.take(9, 1).await)), [2]);
     let io = ClaimRequest { pool: Some("io".into()), ..request(9, 1) };
     assert_eq!(lab.take_with(io.clone()).await, []);
-    pause(&lab, "io", false).await;
+    lab.pause("io", false).await;
     assert_eq!(numbers(&ids(&lab.take_with(io).await)), [1]);
 }
 
@@ -347,7 +342,7 @@ pub async fn a_cancelled_waiter_of_a_key_makes_way(lab: Lab) {
 pub async fn a_task_of_a_key_in_a_paused_pool_hinders_nobody(lab: Lab) {
     lab.accept([NewTask { pool: "io".into(), ..with_concurrency_key(1, "a") }]).await;
     lab.accept([with_concurrency_key(2, "a")]).await;
-    pause(&lab, "io", true).await;
+    lab.pause("io", true).await;
     assert_eq!(numbers(&ids(&lab.take(9, 1).await)), [2]);
 }
 

@@ -14,8 +14,8 @@ use matins_core::schedule::{
     ScheduleState, ScheduleStatus, Start,
 };
 use matins_core::store::{
-    Act, AuditEntry, Cancelled, ClaimRequest, Enqueued, Expect, SettingChange, Settled, Store,
-    TaskFilter, TypeLimit, Types, Worker,
+    Act, AuditEntry, Cancelled, ClaimRequest, Enqueued, Expect, PoolChange, SettingChange, Settled,
+    Store, TaskFilter, TypeLimit, Types, Worker,
 };
 use matins_core::task::{
     Claimed, ErrorClass, NewTask, Origin, State, Task, TaskError, TaskId, WorkerId,
@@ -300,6 +300,14 @@ impl Lab {
 
     pub async fn cancel_one(&self, id: TaskId, seconds: i64) -> Cancelled {
         self.cancel(&[id], &act(seconds)).await.expect("cancel").remove(0)
+    }
+
+    pub async fn set_pool(&self, name: &str, change: PoolChange) {
+        self.set(SettingChange::Pool { name: name.into(), change }).await;
+    }
+
+    pub async fn pause(&self, pool: &str, paused: bool) {
+        self.set_pool(pool, PoolChange { paused: Some(paused), ..PoolChange::default() }).await;
     }
 
     pub async fn set(&self, change: SettingChange) {

@@ -221,6 +221,7 @@ macro_rules! suite {
                 only_what_could_start_counts_as_ready,
                 the_freeze_is_kept,
                 pools_and_limits_are_kept_by_name,
+                a_pools_setting_is_changed_only_where_it_is_asked_to,
                 a_setting_is_changed_with_its_record,
                 the_last_recorded_act_is_listed_first,
                 the_ledger_knows_who_has_a_key,
@@ -246,6 +247,8 @@ macro_rules! suite {
                 occurrences_are_as_old_as_their_firing,
                 a_fired_occurrence_outlives_its_task,
                 the_audit_log_is_pruned_by_time,
+                an_operation_is_kept_for_as_long_as_the_audit_log_from_its_end_on,
+                a_worker_is_forgotten_long_after_its_lease_unless_it_has_claims,
                 a_store_says_what_it_is_and_answers,
             ],
         }

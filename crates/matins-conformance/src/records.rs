@@ -7,8 +7,8 @@ use matins_core::operation::{Operation, OperationKind, OperationState};
 use matins_core::page::{PAGE_MAX, PageRequest};
 use matins_core::schedule::BackfillMode;
 use matins_core::store::{
-    AuditEntry, ClaimRequest, Frozen, Order, PoolSetting, SettingChange, Settings, StoreError,
-    TaskFilter, Token, TypeLimit, Types, Worker,
+    AuditEntry, ClaimRequest, Frozen, Order, PoolChange, PoolSetting, SettingChange, Settings,
+    StoreError, TaskFilter, Token, TypeLimit, Types, Worker,
 };
 use matins_core::task::{NewTask, State, TaskId};
 use uuid::Uuid;
@@ -218,10 +218,12 @@ pub async fn the_freeze_is_kept(lab: Lab) {
 }
 
 pub async fn pools_and_limits_are_kept_by_name(lab: Lab) {
-    let setting = |size| PoolSetting { paused: true, note: Some("slow disk".to_owned()), size };
+    let note = || Some("slow disk".to_owned());
     for (name, size) in [("io", Some(5)), ("cpu", None), ("io", Some(6))] {
-        lab.set(SettingChange::Pool { name: name.into(), setting: setting(size) }).await;
+        let change = PoolChange { paused: Some(true), note: note(), size: Some(size) };
+        lab.set_pool(name, change).await;
     }
+    let setting = |size| PoolSetting { paused: true, note: note(), size };
     let rate = |text: &str| Some(text.parse().unwrap());
     let first = TypeLimit { concurrency: Some(3), per_key: 2, ..limit("a") };
     let pointer = Some("/tenant".to_owned());
@@ -235,6 +237,34 @@ pub async fn pools_and_limits_are_kept_by_name(lab: Lab) {
     assert_eq!(settings.limits, [("a".into(), other), ("b".into(), second)].into());
 }
 
+pub async fn a_pools_setting_is_changed_only_where_it_is_asked_to(lab: Lab) {
+    let none = PoolChange::default();
+    let note = |text: &str| Some(text.to_owned());
+    let set = |paused, note, size| PoolSetting { paused, note, size };
+    let steps = [
+        (PoolChange { size: Some(Some(5)), ..none.clone() }, set(false, None, Some(5))),
+        (
+            PoolChange { paused: Some(true), note: note("disk"), size: None },
+            set(true, note("disk"), Some(5)),
+        ),
+        (PoolChange { size: Some(Some(6)), ..none.clone() }, set(true, note("disk"), Some(6))),
+        (none.clone(), set(true, note("disk"), Some(6))),
+        (PoolChange { size: Some(None), ..none.clone() }, set(true, note("disk"), None)),
+        (PoolChange { paused: Some(true), ..none.clone() }, set(true, None, None)),
+        (PoolChange { paused: Some(false), note: note("x"), size: None }, set(false, None, None)),
+    ];
+    for (change, expected) in steps {
+        lab.set_pool("io", change.clone()).await;
+        assert_eq!(lab.settings().await.unwrap().pools["io"], expected, "after {change:?}");
+    }
+    for size in 1..=20 {
+        let resize = PoolChange { size: Some(Some(size)), ..none.clone() };
+        tokio::join!(lab.pause("io", size % 2 == 0), lab.set_pool("io", resize));
+        let expected = set(size % 2 == 0, None, Some(size));
+        assert_eq!(lab.settings().await.unwrap().pools["io"], expected, "one beside the other");
+    }
+}
+
 fn entry(n: i64) -> AuditEntry {
     AuditEntry {
         time: at(n),
@@ -246,7 +276,7 @@ fn entry(n: i64) -> AuditEntry {
 }
 
 pub async fn a_setting_is_changed_with_its_record(lab: Lab) {
-    let change = SettingChange::Pool { name: "io".into(), setting: PoolSetting::default() };
+    let change = SettingChange::Pool { name: "io".into(), change: PoolChange::default() };
     lab.change_setting(change, Some(entry(1))).await.unwrap();
     lab.change_setting(SettingChange::Thaw, None).await.unwrap();
     assert_eq!(lab.all_audit().await, [entry(1)]);
@@ -300,7 +330,7 @@ pub async fn a_forgotten_key_may_run_again(lab: Lab) {
     assert_eq!(lab.ledger("sync", "k").await.unwrap().unwrap().task_id, id(2));
 }
 
-fn operation(n: u128, created: i64, state: OperationState) -> Operation {
+pub fn operation(n: u128, created: i64, state: OperationState) -> Operation {
     let filter = DeadLetterFilter { kind: Some("sync".to_owned()), ..DeadLetterFilter::default() };
     Operation {
         id: Uuid::from_u128(n),
@@ -397,8 +427,7 @@ pub async fn surroundings_tell_of_freeze_pause_and_rivals(lab: Lab) {
     assert_eq!((around.worker, around.cancel_requested), (None, false));
     let frozen = Frozen { by: "ann".to_owned(), at: at(1), reason: "audit".to_owned() };
     lab.set(SettingChange::Freeze(frozen)).await;
-    let setting = PoolSetting { paused: true, ..PoolSetting::default() };
-    lab.set(SettingChange::Pool { name: "io".into(), setting }).await;
+    lab.pause("io", true).await;
     let around = lab.surroundings(&third, at(1)).await.unwrap();
     assert_eq!((around.frozen.as_deref(), around.pool_paused), (Some("audit"), true));
 }

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use matins_core::Json;
-use matins_core::store::{Enqueued, Pruned, Retention, Retried};
-use matins_core::task::{NewTask, OnDuplicate, State, Task, TaskId};
+use matins_core::operation::{Operation, OperationState};
+use matins_core::store::{ClaimRequest, Enqueued, Pruned, Retention, Retried};
+use matins_core::task::{NewTask, OnDuplicate, State, Task, TaskId, WorkerId};
 
-use crate::lab::{Lab, act, at, done, id, keyed, occurrence, of_kind, plan, schedule, task};
+use crate::lab::{
+    Lab, act, at, done, id, keyed, loss, occurrence, of_kind, plan, request, schedule, task, worker,
+};
+use crate::records::operation;
 
 /// Everything is kept for ever, except what a contract is about.
 fn keep() -> Retention {
@@ -220,6 +224,62 @@ pub async fn the_audit_log_is_pruned_by_time(lab: Lab) {
     assert_eq!(prune(&lab, &retention, 69).await.audit, 0);
     assert_eq!(prune(&lab, &retention, 79).await.audit, 1);
     assert_eq!(lab.all_audit().await[0].target, id(2).to_string());
+}
+
+pub async fn an_operation_is_kept_for_as_long_as_the_audit_log_from_its_end_on(lab: Lab) {
+    let ended = |n, created, finished| Operation {
+        finished_at: Some(at(finished)),
+        ..operation(n, created, OperationState::Completed)
+    };
+    let stopped = Operation { state: OperationState::Stopped, ..ended(3, 1, 40) };
+    let all = [ended(1, 1, 10), ended(2, 2, 10), stopped, operation(4, 1, OperationState::Running)];
+    for operation in &all {
+        lab.put_operation(operation).await.unwrap();
+    }
+    let left = async || {
+        let mut left = Vec::new();
+        for operation in &all {
+            left.extend(lab.operation(operation.id).await.unwrap());
+        }
+        left
+    };
+    let retention = Retention { audit: MINUTE, ..keep() };
+    assert_eq!(prune(&lab, &retention, 69).await, Pruned::default());
+    for more in [true, false] {
+        let pruned = lab.prune(&retention, at(70), 1).await.unwrap();
+        assert_eq!((pruned.operations, pruned.more), (1, more));
+    }
+    assert_eq!(left().await, all[2..]);
+    assert_eq!(prune(&lab, &retention, 1 << 30).await.operations, 1);
+    assert_eq!(left().await, all[3..], "what runs stays");
+}
+
+pub async fn a_worker_is_forgotten_long_after_its_lease_unless_it_has_claims(lab: Lab) {
+    for (name, lease) in [("gone", 10), ("retired", 10), ("busy", 10), ("later", 50)] {
+        lab.register(worker(name, at(lease))).await.unwrap();
+    }
+    lab.retire(&WorkerId("retired".into()), at(9)).await.unwrap();
+    lab.accept([task(1)]).await;
+    let busy = ClaimRequest { worker: WorkerId("busy".into()), ..request(1, 5) };
+    let claimed = lab.take_with(busy).await.remove(0);
+    let names = async || {
+        let workers = lab.workers().await.unwrap();
+        workers.iter().map(|worker| worker.id.to_string()).collect::<Vec<_>>()
+    };
+    let retention = Retention { completed: MINUTE, ..keep() };
+    assert_eq!(prune(&lab, &retention, 69).await, Pruned::default());
+    assert_eq!(names().await, ["busy", "gone", "later", "w"]);
+    for more in [true, false] {
+        let pruned = lab.prune(&retention, at(70), 1).await.unwrap();
+        assert_eq!((pruned.workers, pruned.more), (1, more));
+    }
+    assert_eq!(names().await, ["busy", "later", "w"]);
+    assert!(!lab.beat(&worker("gone", at(99))).await.unwrap(), "its entry is gone");
+    lab.finish(&claimed, loss(), 71).await;
+    assert_eq!(prune(&lab, &retention, 110).await.workers, 2);
+    assert_eq!(names().await, ["w"]);
+    lab.register(worker("gone", at(999))).await.unwrap();
+    assert_eq!(names().await, ["gone", "w"], "it may come back");
 }
 
 pub async fn a_store_says_what_it_is_and_answers(lab: Lab) {

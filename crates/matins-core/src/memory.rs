@@ -13,7 +13,7 @@ mod queue;
 mod records;
 mod timetables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::Json;
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationState};
 use crate::schedule::{Occurrence, ScheduleState};
 use crate::store::{
     AuditEntry, Pruned, Result, Retention, Settings, Store, StoreInfo, Token, Worker,
@@ -115,55 +115,73 @@ impl Model {
 
     fn prune(&mut self, retention: &Retention, now: Timestamp, limit: usize) -> Pruned {
         let over = |at: Timestamp, keep| crate::lifecycle::later(at, keep) <= now;
-        let mut tasks: Vec<(Timestamp, TaskId)> = self
-            .rows
-            .values()
+        let mut pruned = Pruned::default();
+
+        let rows = self.rows.values();
+        let tasks = rows
             .filter_map(|row| Some((row.ended_for_good_at()?, row)))
             .filter(|(at, row)| over(*at, row.kept_for(retention)))
-            .map(|(at, row)| (at, row.task.id))
-            .collect();
-        let mut keys: Vec<(Timestamp, (Name, Arc<str>))> = self
-            .completions
-            .iter()
-            .filter(|(_, done)| retention.ledger.is_some_and(|keep| over(done.at, keep)))
-            .map(|(key, done)| (done.at, key.clone()))
-            .collect();
-        let occurrences: Vec<u64> = self
-            .occurrences
-            .iter()
-            .filter(|(_, o)| over(o.fired_at.unwrap_or(o.time), retention.occurrences))
-            .map(|(number, _)| *number)
-            .collect();
-        let audit: Vec<u64> = self
-            .audit
-            .iter()
-            .filter(|(_, entry)| over(entry.time, retention.audit))
-            .map(|(number, _)| *number)
-            .collect();
-        tasks.sort();
-        keys.sort();
-        let more = [tasks.len(), keys.len(), occurrences.len(), audit.len()];
-        let pruned = Pruned {
-            tasks: tasks.len().min(limit) as u64,
-            ledger: keys.len().min(limit) as u64,
-            occurrences: occurrences.len().min(limit) as u64,
-            audit: audit.len().min(limit) as u64,
-            more: more.into_iter().any(|count| count > limit),
-        };
-        for (_, id) in tasks.into_iter().take(limit) {
+            .map(|(at, row)| (at, row.task.id));
+        for id in oldest(tasks, limit, &mut pruned.tasks, &mut pruned.more) {
             self.rows.remove(&id);
         }
-        for (_, key) in keys.into_iter().take(limit) {
+
+        let keys = self.completions.iter();
+        let keys = keys.map(|(key, done)| (done.at, key.clone()));
+        let keys = keys.filter(|(at, _)| retention.ledger.is_some_and(|keep| over(*at, keep)));
+        for key in oldest(keys, limit, &mut pruned.ledger, &mut pruned.more) {
             self.completions.remove(&key);
         }
-        for number in occurrences.into_iter().take(limit) {
+
+        let occurrences = self.occurrences.iter();
+        let occurrences = occurrences.map(|(number, o)| (o.fired_at.unwrap_or(o.time), *number));
+        let occurrences = occurrences.filter(|(at, _)| over(*at, retention.occurrences));
+        for number in oldest(occurrences, limit, &mut pruned.occurrences, &mut pruned.more) {
             self.occurrences.remove(&number);
         }
-        for number in audit.into_iter().take(limit) {
+
+        let audit = self.audit.iter().map(|(number, entry)| (entry.time, *number));
+        let audit = audit.filter(|(at, _)| over(*at, retention.audit));
+        for number in oldest(audit, limit, &mut pruned.audit, &mut pruned.more) {
             self.audit.remove(&number);
+        }
+
+        let operations = self.operations.values();
+        let operations = operations
+            .filter(|operation| operation.state != OperationState::Running)
+            .filter_map(|operation| Some((operation.finished_at?, operation.id)))
+            .filter(|(at, _)| over(*at, retention.audit));
+        for id in oldest(operations, limit, &mut pruned.operations, &mut pruned.more) {
+            self.operations.remove(&id);
+        }
+
+        let holders = self.rows.values().filter_map(|row| row.held_by.as_ref());
+        let busy: BTreeSet<&WorkerId> = holders.map(|holder| &holder.worker).collect();
+        let workers = self.workers.values().map(|entry| &entry.worker);
+        let workers = workers
+            .filter(|worker| over(worker.lease_until, retention.completed))
+            .filter(|worker| !busy.contains(&worker.id))
+            .map(|worker| (worker.lease_until, worker.id.clone()));
+        for id in oldest(workers, limit, &mut pruned.workers, &mut pruned.more) {
+            self.workers.remove(&id);
         }
         pruned
     }
+}
+
+/// The first `limit` by time, counted, and whether there are more.
+fn oldest<T: Ord>(
+    over: impl Iterator<Item = (Timestamp, T)>,
+    limit: usize,
+    count: &mut u64,
+    more: &mut bool,
+) -> Vec<T> {
+    let mut over: Vec<_> = over.collect();
+    *more |= over.len() > limit;
+    over.sort();
+    over.truncate(limit);
+    *count = over.len() as u64;
+    over.into_iter().map(|(_, what)| what).collect()
 }
 
 #[async_trait]

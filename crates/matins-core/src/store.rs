@@ -40,10 +40,13 @@ use crate::json::Json;
 use crate::lifecycle::Settlement;
 use crate::operation::Operation;
 use crate::page::{Page, PageRequest};
-use crate::rate::Rate;
 use crate::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
 use crate::task::{Attempt, Claim, Claimed, Name, NewTask, State, Task, TaskId, WorkerId};
 use crate::why::Surroundings;
+
+mod settings;
+
+pub use settings::{Frozen, PoolChange, PoolSetting, SettingChange, Settings, TypeLimit};
 
 /// Why a store could not do it.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -245,55 +248,6 @@ pub enum Order {
     OldestFirst,
 }
 
-/// Limits of a type that hold over all nodes. Written by the node whose file defines the type.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TypeLimit {
-    pub kind: Name,
-    pub rate_limit: Option<Rate>,
-    pub concurrency: Option<u32>,
-    /// JSON pointer into the payload that yields the `concurrency_key`.
-    pub concurrency_key: Option<String>,
-    pub per_key: u32,
-}
-
-/// What people set on a pool; outlives restarts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PoolSetting {
-    pub paused: bool,
-    pub note: Option<String>,
-    /// Overrides `max_workers` on every node.
-    pub size: Option<u32>,
-}
-
-/// Switches of a whole store.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Settings {
-    /// Nothing is claimed and nothing fires.
-    pub frozen: Option<Frozen>,
-    pub pools: BTreeMap<Name, PoolSetting>,
-    pub limits: BTreeMap<Name, TypeLimit>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Frozen {
-    pub by: String,
-    pub at: Timestamp,
-    pub reason: String,
-}
-
-/// One change of [`Settings`].
-#[derive(Debug, Clone, PartialEq)]
-pub enum SettingChange {
-    Freeze(Frozen),
-    Thaw,
-    Pool {
-        name: Name,
-        setting: PoolSetting,
-    },
-    /// Replaces the limits of these types; types not named keep theirs.
-    Limits(Vec<TypeLimit>),
-}
-
 /// How long ended things are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
@@ -304,6 +258,7 @@ pub struct Retention {
     /// `None`: for ever.
     pub ledger: Option<Duration>,
     pub occurrences: Duration,
+    /// Acts of people: their records, and the operations that they began.
     pub audit: Duration,
 }
 
@@ -327,6 +282,8 @@ pub struct Pruned {
     pub ledger: u64,
     pub occurrences: u64,
     pub audit: u64,
+    pub operations: u64,
+    pub workers: u64,
     /// There is more than one call may take.
     pub more: bool,
 }
@@ -557,7 +514,8 @@ pub trait Records: Send + Sync {
 
     async fn settings(&self) -> Result<Settings>;
 
-    /// The audit entry, if any, is written with the change.
+    /// Changes what it is asked to and nothing else, whatever others change beside it. The audit
+    /// entry, if any, is written with the change.
     async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()>;
 
     async fn stats(&self, now: Timestamp) -> Result<Stats>;
@@ -610,6 +568,9 @@ pub trait Store: Queue + Timetables + Records {
     /// Deletes things whose time is over, at most `limit` of each kind. An occurrence is as old
     /// as its `fired_at`, or its nominal time when it did not fire. The ledger answers for a
     /// completed key after the task's row has gone, and no longer once its own entry has gone.
+    /// An operation that has finished is kept like the record of the act that began it; a
+    /// worker's entry, retired or not, for as long as a completed task from the end of its lease
+    /// on, and while it has claims.
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned>;
 
     /// Writes out what is pending and lets go of files and connections.

@@ -9,6 +9,7 @@ use matins_core::duration::Span;
 use matins_core::limits::Limits;
 use matins_core::schedule::*;
 use matins_core::{Json, State};
+use uuid::Uuid;
 use world::{World, at, plus, spec};
 
 fn blackout(from: &str, to: &str) -> Blackout {
@@ -636,10 +637,13 @@ fn triggered_by_hand() {
         })
     };
     run(&mut world, None, "2026-11-28T09:30:15.25Z").unwrap();
+    run(&mut world, None, "2026-11-28T09:30:15.250001Z").unwrap();
     run(&mut world, Some("2026-11-20T02:00:00"), "2026-11-28T09:31:00Z").unwrap();
     let keys: Vec<_> = world.tasks.iter().map(|task| task.execution_key.clone().unwrap()).collect();
-    assert_eq!(*keys[0], *"orders-2026-11-28T09:30:15");
-    assert_eq!(*keys[1], *"orders-2026-11-20T02:00:00");
+    assert_eq!(*keys[0], *"orders-2026-11-28T09:30:15.250000");
+    assert_eq!(*keys[1], *"orders-2026-11-28T09:30:15.250001", "two within a second are two");
+    assert_eq!(*keys[2], *"orders-2026-11-20T02:00:00");
+    assert_eq!(world.occurrences[0].label, "2026-11-28T09:30:15.250000");
     assert!(world.occurrences.iter().all(|o| o.kind == OccurrenceKind::Manual));
     assert_eq!(world.state.balance, Balance::default(), "manual ones stay out of the balance");
     assert_eq!(world.state.next_due, Some(at("2026-11-28T02:00:00Z")), "and move no cursor");
@@ -648,6 +652,8 @@ fn triggered_by_hand() {
         assert_eq!(error.field, "label", "{wrong}: {error}");
     }
 }
+
+const OPERATION: Uuid = Uuid::from_u128(0x0199_0000_0000_7000_8000_0000_0000_0001);
 
 #[test]
 fn backfill_of_a_half_open_range() {
@@ -692,7 +698,7 @@ fn backfill_of_a_half_open_range() {
     let cursor = world.state.cursor;
     world
         .with(now, |due, look, maker| {
-            backfill_plan(&due.state, &prepared, &plan.items, look.now, maker).map(Some)
+            backfill_plan(&due.state, &prepared, OPERATION, &plan.items, look.now, maker).map(Some)
         })
         .unwrap();
     assert_eq!((world.state.balance, world.state.cursor), (balance, cursor));
@@ -749,4 +755,27 @@ fn a_new_zone_table_moves_the_next_time() {
     world.state.next_due = Some(at("2026-11-29T17:00:00Z"));
     let plan = rearm(&world.state, &limits);
     assert_eq!(plan.unwrap().state.next_due, Some(at("2026-11-29T09:00:00Z")));
+}
+
+#[test]
+fn a_last_fire_of_the_past_is_refused_by_hand_and_exhausted_in_a_file() {
+    let (limits, now) = (Limits::default(), at("2026-11-28T00:00:00Z"));
+    let once = spec("@at 2026-01-01T09:00");
+    let mut ended = spec("0 2 * * *");
+    ended.end = Some(at("2026-01-01T00:00:00Z"));
+    for past in [once.clone(), ended] {
+        let make = |by| create(Uuid::nil(), past.clone(), by, &limits, now);
+        assert_eq!(make(ManagedBy::Api).unwrap_err().code, "never_fires");
+        let state = make(ManagedBy::File).unwrap();
+        assert_eq!(state.status, ScheduleStatus::Exhausted);
+        assert_eq!((state.next_due, state.next_fire), (None, None));
+    }
+    let mut world = World::new(spec("0 2 * * *"), "2026-11-28T00:00:00Z");
+    let edited =
+        world.with(now, |due, look, maker| edit(due, once.clone(), ManagedBy::Api, look, maker));
+    assert_eq!(edited.unwrap_err().code, "never_fires");
+    world.with(now, |due, look, maker| edit(due, once, ManagedBy::File, look, maker)).unwrap();
+    assert_eq!(world.state.status, ScheduleStatus::Exhausted);
+    let never = create(Uuid::nil(), spec("0 0 30 2 *"), ManagedBy::File, &limits, now);
+    assert_eq!(never.unwrap_err().code, "never_fires", "what cannot fire at all is a mistake");
 }

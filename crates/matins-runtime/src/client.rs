@@ -2,6 +2,7 @@
 //! arrive here. Works with or without a running engine behind it.
 
 pub mod acts;
+mod file;
 pub mod operations;
 pub mod remote;
 pub mod schedules;

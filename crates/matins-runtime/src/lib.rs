@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod clock;
+pub mod cores;
 pub mod engine;
 pub mod error;
 pub mod events;

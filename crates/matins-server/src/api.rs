@@ -20,6 +20,7 @@ use crate::gate::{Hosts, SAFE};
 use crate::node::Node;
 use crate::operations::{self, Operation};
 use crate::problem::{Code, Problem, Result};
+use crate::wire::Eye;
 
 /// What the configuration decides about the front door.
 #[derive(Debug, Clone)]
@@ -75,6 +76,12 @@ impl Api {
 
     pub fn client(&self) -> &Client {
         &self.0.client
+    }
+
+    /// What this caller sees with, now.
+    pub fn eye(&self, caller: &Caller) -> Eye {
+        let client = self.client();
+        Eye { rules: client.rules(), now: client.now(), secrets: caller.secrets() }
     }
 
     pub fn node(&self) -> &dyn Node {

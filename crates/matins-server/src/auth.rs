@@ -20,6 +20,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
 
 use crate::problem::{Code, Problem, Result};
+use crate::wire::Secrets;
 
 /// What a token may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -131,6 +132,14 @@ impl Caller {
     /// Somebody who works on the store itself, and so may do everything.
     pub fn local(user: &str) -> Self {
         Self { who: format!("local:{user}"), role: Role::Admin, types: None }
+    }
+
+    /// Whoever only looks has no use for the secrets of those who work.
+    pub const fn secrets(&self) -> Secrets {
+        match self.role {
+            Role::Viewer => Secrets::Masked,
+            Role::Operator | Role::Admin | Role::Worker | Role::Enqueue => Secrets::Shown,
+        }
     }
 
     /// Whether a payload of that type may be chosen by this caller.

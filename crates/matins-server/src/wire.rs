@@ -4,6 +4,7 @@
 //! they show. Payloads and results are copied as text, never decoded.
 
 pub mod dead_letter;
+pub mod eye;
 pub mod node;
 pub mod pool;
 pub mod record;
@@ -13,4 +14,5 @@ pub mod task;
 pub mod time;
 pub mod worker;
 
+pub use eye::{Eye, Secrets};
 pub use time::{Nominal, Time, seconds};

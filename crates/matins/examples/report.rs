@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use matins::{Context, Matins, Pool, Task, TaskError};
-use matins_core::schedule::ScheduleSpec;
+use matins::{Context, Matins, Pool, ScheduleSpec, Task, TaskError};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]

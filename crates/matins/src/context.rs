@@ -12,6 +12,8 @@ use matins_runtime::Client;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::Task;
+use crate::enqueue::Enqueue;
 use crate::error::TaskError;
 use crate::transaction::Transaction;
 
@@ -53,7 +55,12 @@ impl Context {
         &self.inner.cancelled
     }
 
-    /// For enqueueing more work.
+    /// More work of a type that has a handler.
+    pub fn enqueue<T: Task>(&self, payload: T) -> Enqueue {
+        Enqueue::new(self.client().clone(), &payload)
+    }
+
+    /// Everything else: look, cancel, replay, schedules.
     pub fn client(&self) -> &Client {
         &self.inner.client
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use matins_core::lifecycle::{Outcome, RetryAfter};
+use matins_core::lifecycle::{Outcome, RetryAfter, later};
 use matins_core::task::ErrorClass;
 
 /// Why a run did not succeed, and whether another one may.
@@ -18,7 +18,7 @@ pub struct TaskError {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Retryable(Option<RetryAfter>),
+    Retryable(Option<Duration>),
     Permanent,
     Snooze(Timestamp),
 }
@@ -31,8 +31,7 @@ impl TaskError {
 
     /// May succeed after that time at the earliest.
     pub fn retry_in(message: impl fmt::Display, wait: Duration) -> Self {
-        let kind = Kind::Retryable(Some(RetryAfter::In(wait)));
-        Self { message: message.to_string(), kind }
+        Self { message: message.to_string(), kind: Kind::Retryable(Some(wait)) }
     }
 
     /// Cannot succeed however often it is tried: a dead letter at once.
@@ -45,14 +44,19 @@ impl TaskError {
         Self { message: format!("snoozed until {at}"), kind: Kind::Snooze(at) }
     }
 
-    pub(crate) fn into_outcome(self) -> Outcome {
+    /// What a run that ended with it at `now` comes to.
+    pub(crate) fn into_outcome(self, now: Timestamp) -> Outcome {
         let failed = |class, message, permanent, retry_after| Outcome::Failed {
             error: matins_core::task::TaskError::new(class, message),
             permanent,
             retry_after,
         };
         match self.kind {
-            Kind::Retryable(after) => failed(ErrorClass::Error, self.message, false, after),
+            Kind::Retryable(wait) => {
+                // The task's own word, not a header: it is not held to the longest of those.
+                let at = wait.map(|wait| RetryAfter::At(later(now, wait)));
+                failed(ErrorClass::Error, self.message, false, at)
+            }
             Kind::Permanent => failed(ErrorClass::Permanent, self.message, true, None),
             Kind::Snooze(at) => Outcome::Snoozed { at },
         }

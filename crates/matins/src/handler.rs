@@ -157,7 +157,7 @@ impl HandlerExecutor {
             Ok(Ok(result)) => {
                 Outcome::completed(Some(result), self.client.rules().limits.result_bytes)
             }
-            Ok(Err(error)) => error.into_outcome(),
+            Ok(Err(error)) => error.into_outcome(self.client.now()),
             Err(error) if error.is_panic() => panic::resume_unwind(error.into_panic()),
             // The pool's threads are going away with the process.
             Err(_) => Outcome::Interrupted,

@@ -48,7 +48,7 @@ pub(crate) struct Run {
     /// several times
     #[arg(long = "env", value_name = "NAME[=VALUE]")]
     env: Vec<String>,
-    /// Retries after a failure [default: 0]
+    /// Retries after a failure
     #[arg(long, value_name = "N", default_value = "0")]
     max_retries: u64,
     /// Print the task's id and leave it to a server

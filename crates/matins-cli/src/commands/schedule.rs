@@ -69,7 +69,8 @@ impl Schedule {
                 let body = label.map_or_else(|| json!({}), |label| json!({ "for": label }));
                 let session = Session::open(global)?;
                 let request = Request::post(&["schedules", &name, "trigger"]).body(&body)?;
-                session.show(request, |answer, _| triggered(answer)).await.map(|_| ())
+                let answer = session.show(request, |answer, _| triggered(answer)).await?;
+                tell_if_deduplicated(&session, &answer).await
             }
             Self::Backfill(backfill) => backfill.run(global).await,
             Self::Preview(preview) => preview.run(global).await,
@@ -216,6 +217,23 @@ fn triggered(answer: &Answer) -> Result<()> {
     }
 }
 
+/// A run that was asked for and does not come must not look like one that does.
+async fn tell_if_deduplicated(session: &Session, answer: &Answer) -> Result<()> {
+    let occurrence: views::Occurrence = answer.decode()?;
+    let Some(holder) = occurrence.task_id.filter(|_| occurrence.deduplicated) else {
+        return Ok(());
+    };
+    let shown = session.door.ask(Request::get(&["tasks", &holder])).await?;
+    // A task whose row is gone had completed: the ledger remembers its key.
+    let task = if shown.status == 200 { Some(shown.decode::<views::Task>()?) } else { None };
+    let said = match task.filter(|task| task.state != "completed") {
+        Some(task) => format!("its key is taken by this task, which is {}", task.word()),
+        None => "its key has completed before, as this task".to_owned(),
+    };
+    output::note(&format!("deduplicated: {said}; nothing new is run"));
+    Ok(())
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Backfill {
     name: String,
@@ -258,6 +276,7 @@ impl Backfill {
         }
         let session = Session::open(global)?;
         let request = Request::post(&["schedules", &self.name, "backfill"]).body(&body)?;
+        let request = request.only_looking(self.dry_run);
         if self.dry_run {
             let told = |answer: &Answer, _: &Output| {
                 let run: BackfillDryRun = answer.decode()?;

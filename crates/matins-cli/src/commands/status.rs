@@ -16,6 +16,9 @@ pub(crate) struct Status {}
 impl Status {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
         let session = Session::open(global)?;
+        if let Some(config) = session.door.missing() {
+            return Err(crate::storage::missing(config));
+        }
         let request = Request::get(&["status"]);
         let served = !session.door.has_no_server();
         session.show(request, |answer, out| status(answer, out, served)).await.map(|_| ())

@@ -1,10 +1,10 @@
 //! Reading a tree value by value. A value that cannot be used is noted as a problem and reading
 //! goes on, so that one look shows everything that is wrong.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use matins_core::duration::{self, Timeout};
@@ -17,20 +17,23 @@ use super::yaml::{Key, Node, Place, Value};
 /// Largest file that `file:PATH` may name.
 const SECRET_FILE_BYTES_MAX: u64 = 64 << 10;
 
+/// Looks a variable up.
+pub(crate) type Env<'a> = dyn Fn(&str) -> Option<String> + Sync + 'a;
+
 /// What reading needs to know beyond the tree.
 pub(crate) struct Reader<'a> {
-    pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) env: &'a Env<'a>,
     /// Folder that relative paths of the file start from.
     pub(crate) base: PathBuf,
     /// Whether `env:` and `file:` must be there. Commands that only look at the store read a
     /// file whose secrets belong to the server alone.
     pub(crate) need_secrets: bool,
-    pub(crate) problems: RefCell<Vec<Problem>>,
+    pub(crate) problems: Mutex<Vec<Problem>>,
 }
 
 impl Reader<'_> {
     pub(crate) fn note(&self, problem: Problem) {
-        self.problems.borrow_mut().push(problem);
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
     }
 }
 
@@ -327,6 +330,11 @@ impl<'a> Table<'a> {
     pub(crate) fn cursor(&self, name: &str) -> Option<Cursor<'a>> {
         let (key, node) = self.entries.iter().find(|(key, _)| key.text == name)?;
         Some(self.at.child(name, node, Some(&key.place)))
+    }
+
+    /// Whether a flag or the environment gave it, not the file.
+    pub(crate) fn is_from_outside(&self, name: &str) -> bool {
+        self.cursor(name).is_some_and(|cursor| matches!(cursor.node.place, Place::Outside(_)))
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {

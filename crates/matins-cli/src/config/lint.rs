@@ -142,7 +142,7 @@ fn schedule(config: &Config, spec: &ScheduleSpec, now: Timestamp, found: &mut Ve
     if next_fires(config, spec, now, 1).is_empty() {
         found.push(Finding::warning(
             format!("{path}.schedule"),
-            "will never fire again: serve refuses it as a new schedule",
+            "will never fire again: it starts nothing",
         ));
     }
     if let Some(message) = clock_change(config, spec, now) {

@@ -35,6 +35,14 @@ impl Problem {
         self
     }
 
+    /// Outside of the file first, then from its top.
+    fn rank(&self) -> usize {
+        match &self.place {
+            Place::Outside(_) => 0,
+            Place::File(bytes) => bytes.start + 1,
+        }
+    }
+
     pub(crate) fn and_at(mut self, place: &Place, what: &'static str) -> Self {
         self.other = Some((place.clone(), what));
         self
@@ -53,10 +61,9 @@ impl std::error::Error for ConfigError {}
 
 impl ConfigError {
     pub(crate) fn new(file: Option<&Path>, source: String, mut problems: Vec<Problem>) -> Self {
-        problems.sort_by_key(|problem| match &problem.place {
-            Place::Outside(_) => 0,
-            Place::File(bytes) => bytes.start + 1,
-        });
+        // Parts of a file are read side by side, and a merged mapping is read once for each that
+        // it is merged into: at one place the order of their names decides.
+        problems.sort_by(|a, b| (a.rank(), &a.path).cmp(&(b.rank(), &b.path)));
         Self { file: file.map(Path::to_owned), source, problems }
     }
 

@@ -9,6 +9,7 @@ use matins_core::duration::Span;
 use matins_core::limits::{Limits, PRIORITY_MAX, RETRIES_MAX};
 use matins_core::request::{check_name, check_tags};
 use matins_core::schedule::{Blackout, CatchUp, CatchUpWindow, OnResume, Overlap, ScheduleSpec};
+use matins_runtime::cores;
 
 use super::cursor::Cursor;
 use super::payload::payload;
@@ -17,16 +18,15 @@ use super::reference;
 use super::yaml::{Place, Value};
 
 pub(crate) fn schedules(at: &Cursor<'_>, limits: &Limits) -> Option<Vec<ScheduleSpec>> {
-    let mut specs = Vec::new();
-    for (key, entry) in at.named()? {
+    let specs = cores::map(&at.named()?, |(key, entry)| {
         if let Err(error) = check_name("name", &key.text) {
             let problem = Problem::new(key.place.clone(), entry.path.clone(), error.message);
             at.reader.note(problem);
-        } else if let Some(spec) = schedule(&entry, &key.text, limits) {
-            specs.push(spec);
+            return None;
         }
-    }
-    Some(specs)
+        schedule(entry, &key.text, limits)
+    });
+    Some(specs.into_iter().flatten().collect())
 }
 
 fn schedule(at: &Cursor<'_>, name: &str, limits: &Limits) -> Option<ScheduleSpec> {

@@ -140,11 +140,8 @@ fn argv(at: &Cursor<'_>) -> Option<Vec<String>> {
         at.reader.note(problem.hint("a line for the shell stands under shell:"));
         return None;
     }
-    let before = at.reader.problems.borrow().len();
-    let words = at.list(Cursor::text)?;
-    if at.reader.problems.borrow().len() > before {
-        return None;
-    }
+    let words = at.list(|word| Some(word.text()))?;
+    let words: Vec<String> = words.into_iter().collect::<Option<_>>()?;
     match words.first() {
         Some(program) if !program.is_empty() => Some(words),
         _ => at.expected("a list of words that begins with a program"),

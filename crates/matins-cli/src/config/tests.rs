@@ -7,7 +7,7 @@ use matins_runtime::rules::{AllowCommands, TypeExecutor};
 
 use super::*;
 
-fn load(text: &str) -> Result<Config, ConfigError> {
+pub(super) fn load(text: &str) -> Result<Config, ConfigError> {
     load_with(text, &[])
 }
 
@@ -370,7 +370,7 @@ fn commands_that_need_no_secret_do_not_ask_for_it() {
 }
 
 /// The template with every example made real.
-fn uncommented() -> String {
+pub(super) fn uncommented() -> String {
     let real = |line: &str| match line.strip_prefix('#') {
         Some(rest) if !rest.is_empty() && (!rest.starts_with(' ') || rest.starts_with("  ")) => {
             rest.to_owned()

@@ -190,13 +190,15 @@ impl<'a> Builder<'a> {
     fn entries(&mut self) -> Read<(Vec<(Key, Node)>, Place)> {
         let mut entries: Vec<(Key, Node)> = Vec::new();
         let mut merged: Vec<(Key, Node)> = Vec::new();
-        let mut seen: HashMap<String, Place> = HashMap::new();
+        let mut seen = Seen::default();
         loop {
             let (event, at) = self.next()?;
             if matches!(event, Event::MappingEnd) {
                 // What a merge brings stands behind what is written out.
-                let own: Vec<(Key, Node)> =
-                    merged.into_iter().filter(|(key, _)| !seen.contains_key(&key.text)).collect();
+                let own: Vec<(Key, Node)> = merged
+                    .into_iter()
+                    .filter(|(key, _)| seen.find(&entries, &key.text).is_none())
+                    .collect();
                 entries.extend(own);
                 return Ok((entries, at));
             }
@@ -213,14 +215,14 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let key = Key { text: scalar.text, place: key_node.place };
-            if let Some(first) = seen.get(&key.text) {
+            if let Some(first) = seen.find(&entries, &key.text) {
                 let message = format!("the key {} is given twice", key.text);
-                let problem = Problem::new(key.place, "", message).and_at(first, "first given");
-                self.problems.push(problem);
+                let problem = Problem::new(key.place, "", message);
+                self.problems.push(problem.and_at(&first.place, "first given"));
                 continue;
             }
-            seen.insert(key.text.clone(), key.place.clone());
             entries.push((key, value));
+            seen.last_of(&entries);
         }
     }
 
@@ -279,6 +281,35 @@ impl<'a> Builder<'a> {
     fn tagged(at: Place, tag: &str) -> Stop {
         let problem = Problem::new(at, "", format!("the tag {tag} is not known here"));
         Box::new(problem.hint("write the value without a tag; quote it to make it text"))
+    }
+}
+
+/// Finds keys that a mapping has already. Most have a handful, and are looked through; the index of
+/// long ones is made when they have become long.
+#[derive(Default)]
+struct Seen(HashMap<String, usize>);
+
+impl Seen {
+    const LONG: usize = 24;
+
+    fn find<'k>(&self, entries: &'k [(Key, Node)], text: &str) -> Option<&'k Key> {
+        let found = if entries.len() < Self::LONG {
+            entries.iter().position(|(key, _)| key.text == text)
+        } else {
+            self.0.get(text).copied()
+        };
+        found.map(|at| &entries[at].0)
+    }
+
+    /// Takes notice of what was put at the end.
+    fn last_of(&mut self, entries: &[(Key, Node)]) {
+        let known = match entries.len() {
+            long if long > Self::LONG => long - 1,
+            Self::LONG => 0,
+            _ => return,
+        };
+        let new = entries.iter().enumerate().skip(known);
+        self.0.extend(new.map(|(at, (key, _))| (key.text.clone(), at)));
     }
 }
 

@@ -1,7 +1,8 @@
 //! The door without a server: the API's own router, in this process, over the opened store.
 //!
-//! The store is opened with the first request. One that does not exist yet is empty to whoever
-//! looks, and made by whoever writes: a mistyped path leaves no file behind.
+//! The store is opened with the first request. One that does not exist yet is made by whoever
+//! writes. To whoever looks it is empty in its usual place, and an error where somebody named it:
+//! a mistyped path leaves no file behind, and passes for no empty queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tokio::sync::OnceCell;
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
-use super::{Answer, Chunks, HttpDoor, Method, Request};
+use super::{Answer, Chunks, HttpDoor, Request};
 use crate::config::Config;
 use crate::failure::{Failure, Result};
 use crate::place::{self, ServerFile};
@@ -80,16 +81,24 @@ impl LocalDoor {
         self.opened.get_or_try_init(open).await
     }
 
-    async fn router(&self, method: Method) -> Result<Router> {
-        let missing = self.config.as_ref().is_some_and(|config| !storage::exists(config));
-        if method == Method::Get && missing && self.opened.get().is_none() {
-            return Ok(Opened::empty()?.router);
+    async fn router(&self, only_looks: bool) -> Result<Router> {
+        match self.missing() {
+            Some(config) if only_looks && config.store_is_asked_for => {
+                Err(storage::missing(config))
+            }
+            Some(_) if only_looks => Ok(Opened::empty()?.router),
+            _ => Ok(self.opened().await?.router.clone()),
         }
-        Ok(self.opened().await?.router.clone())
+    }
+
+    /// What names the store, while there is none.
+    pub(crate) fn missing(&self) -> Option<&Config> {
+        let config = self.config.as_ref().filter(|_| self.opened.get().is_none())?;
+        (!storage::exists(config)).then_some(config)
     }
 
     async fn answer(&self, request: Request) -> Result<axum::response::Response> {
-        let router = self.router(request.method).await?;
+        let router = self.router(request.only_looks).await?;
         let mut built = axum::http::Request::builder()
             .method(request.method.as_str())
             .uri(&request.path)

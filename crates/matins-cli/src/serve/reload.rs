@@ -5,7 +5,7 @@ use matins_runtime::Client;
 use matins_server::auth::hash_hex;
 
 use super::Running;
-use crate::config::Config;
+use crate::config::{Config, next_fires};
 use crate::failure::{Failure, Result};
 
 impl Running {
@@ -83,9 +83,13 @@ pub(super) async fn apply_schedules(client: &Client, config: &Config, node_id: &
     if store.note(&key).await.map_err(failed)?.as_deref() == Some(&digest) {
         return Ok(());
     }
-    let applied = client.apply_file(config.schedules.clone()).await;
+    let applied = client.apply_file(&config.schedules).await;
     let (written, disabled) =
         applied.map_err(|error| Failure::usage(format!("schedules: {error}")))?;
     tracing::info!(written, disabled, "the file's schedules are applied");
+    let now = client.now();
+    for spec in config.schedules.iter().filter(|spec| next_fires(config, spec, now, 1).is_empty()) {
+        tracing::warn!(schedule = spec.name, "will never fire again: it starts nothing");
+    }
     store.put_note(&key, &digest).await.map_err(failed)
 }

@@ -7,9 +7,13 @@ use crate::sandbox::{Sandbox, done};
 #[test]
 fn a_store_that_is_not_there_is_empty_and_stays_so_for_whoever_looks() {
     let sandbox = Sandbox::new();
-    for args in [["list"].as_slice(), &["status"], &["dead", "list"], &["schedule", "list"]] {
+    for args in [["list"].as_slice(), &["dead", "list"], &["schedule", "list"]] {
         sandbox.matins(args).succeeds();
     }
+    for args in [["status"].as_slice(), &["status", "--json"]] {
+        sandbox.matins(args).fails_with(4).complains("no store at").complains("matins serve");
+    }
+    sandbox.matins(&["dead", "replay", "--all", "--dry-run"]).succeeds();
     let list = sandbox.matins(&["list", "--json"]).succeeds();
     assert_eq!(list.json(), json!({ "tasks": [], "next_cursor": null }));
     let id = "01890000-0000-7000-8000-000000000000";
@@ -18,6 +22,39 @@ fn a_store_that_is_not_there_is_empty_and_stays_so_for_whoever_looks() {
     sandbox.enqueue(&["x"]);
     let folder = sandbox.file(".matins");
     assert_eq!(std::fs::read_to_string(folder.join(".gitignore")).unwrap(), "*\n");
+}
+
+/// A mistyped path is no empty queue.
+#[test]
+fn a_store_that_was_named_and_is_not_there_is_an_error_for_whoever_looks() {
+    let sandbox = Sandbox::new();
+    let id = "01890000-0000-7000-8000-000000000000";
+    let reading = [
+        ["list"].as_slice(),
+        &["list", "--json"],
+        &["show", id],
+        &["status"],
+        &["why", id],
+        &["output", id],
+        &["dead", "list"],
+        &["dead", "replay", "--all", "--dry-run"],
+        &["schedule", "list"],
+        &["pool", "list"],
+        &["ledger", "show", "t", "k"],
+        &["token", "list"],
+    ];
+    for args in reading {
+        let told = sandbox.matins(&[args, &["--store", "sqlite:typo.db"]].concat());
+        told.fails_with(4).complains("no store at").complains("typo.db").complains("hint:");
+        let mut command = sandbox.command(args);
+        let told = done(&command.env("MATINS_STORE", "sqlite:typo.db").output().unwrap());
+        told.fails_with(4).complains("no store at");
+    }
+    assert!(!sandbox.file("typo.db").exists());
+    sandbox.matins(&["enqueue", "x", "--store", "sqlite:typo.db"]).succeeds();
+    for args in [["list"].as_slice(), &["status"], &["dead", "list"]] {
+        sandbox.matins(&[args, &["--store", "sqlite:typo.db"]].concat()).succeeds();
+    }
 }
 
 #[test]
@@ -75,7 +112,8 @@ fn exit_codes_tell_what_kind_of_failure_it_is() {
         (&["list", "--server", "http://127.0.0.1:1"], 4, "cannot reach the server"),
         (&["list", "--server", "ftp://x"], 2, "no http or https URL"),
         (&["list", "--server", "http://x", "--store", "sqlite:x"], 2, "exclude each other"),
-        (&["list", "--store", "sqlite:/nowhere/at/all.db", "--state", "odd"], 2, "state"),
+        (&["list", "--state", "odd"], 2, "state"),
+        (&["list", "--store", "sqlite:/nowhere/at/all.db"], 4, "no store at"),
         (
             &["enqueue", "x", "--store", "sqlite:/nowhere/at/all.db"],
             4,
@@ -401,4 +439,21 @@ fn every_command_explains_itself() {
         args.push("--help");
         sandbox.matins(&args).succeeds().says("Usage:");
     }
+}
+
+#[test]
+fn a_trigger_whose_key_is_taken_says_that_nothing_is_run() {
+    let sandbox = Sandbox::new();
+    let set = ["schedule", "set", "s", "--cron", "0 2 * * *", "--type", "command", "--key", "k"];
+    let payload = ["--payload", r#"{"argv":["true"]}"#];
+    sandbox.matins(&[set.as_slice(), &payload].concat()).succeeds();
+    let trigger = || sandbox.matins(&["schedule", "trigger", "s"]).succeeds();
+    let first = trigger();
+    assert!(!first.err.contains("deduplicated"), "{first:?}");
+    let again = trigger().complains("deduplicated").complains("taken by this task, which is ready");
+    assert_eq!(again.line(), first.line());
+    let server = sandbox.serve(&[]);
+    sandbox.until_state(&first.line(), "completed");
+    trigger().complains("deduplicated").complains("has completed before");
+    assert_eq!(server.stop(), Some(0));
 }

@@ -65,7 +65,10 @@ fn over_http_the_token_decides() {
         command.env("MATINS_SERVER", &server.url).env("MATINS_TOKEN", token);
         done(&command.output().unwrap())
     };
-    ask(&["list"], "wrong").fails_with(1).complains("the token is not known");
+    ask(&["list"], "wrong")
+        .fails_with(1)
+        .complains("the token is not known")
+        .complains("MATINS_TOKEN");
     let viewer = sandbox.matins(&["token", "create", "v", "--role", "viewer"]).succeeds().line();
     until(|| (ask(&["list"], &viewer).code == Some(0)).then_some(()));
     ask(&["freeze", "--reason", "x"], &viewer).fails_with(1).complains("has the role viewer");
@@ -74,7 +77,9 @@ fn over_http_the_token_decides() {
     elsewhere
         .matins(&["list", "--server", &server.url])
         .fails_with(1)
-        .complains("a token is needed");
+        .complains("a token is needed")
+        .complains("MATINS_TOKEN")
+        .complains(".matins/token");
 }
 
 #[test]

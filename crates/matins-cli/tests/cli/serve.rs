@@ -249,3 +249,22 @@ fn output_is_followed_while_it_is_written() {
     done(&output).succeeds().complains("the task is completed");
     assert_eq!(server.stop(), Some(0));
 }
+
+#[test]
+fn a_one_shot_of_the_past_in_the_file_is_warned_about_and_stops_nobody() {
+    let sandbox = Sandbox::with_config(
+        "schedules:\n  gone: {schedule: \"@at 2020-01-01T09:00\", type: command}\n",
+    );
+    let warning = "will never fire again: it starts nothing";
+    sandbox.matins(&["check"]).succeeds().says(warning);
+    let server = sandbox.serve(&[]);
+    let shown = sandbox.matins(&["schedule", "show", "gone", "--json"]).succeeds().json();
+    assert_eq!(shown["state"], "exhausted");
+    assert!(sandbox.log().contains(warning), "{}", sandbox.log());
+    assert_eq!(server.stop(), Some(0));
+    sandbox.write("matins.yaml", "schedules:\n  no: {schedule: \"0 0 30 2 *\", type: command}\n");
+    for command in ["check", "serve"] {
+        let told = sandbox.matins(&[command]).fails_with(2);
+        told.complains("matins.yaml:2:").complains("can never fire");
+    }
+}

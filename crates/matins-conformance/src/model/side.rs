@@ -12,8 +12,7 @@ use matins_core::schedule::{
     FirePlan, OccurrenceKind, OccurrenceOutcome, ScheduleState, ScheduleStatus, Start,
 };
 use matins_core::store::{
-    Act, ClaimRequest, Expect, Frozen, PoolSetting, Retention, SettingChange, Store, TypeLimit,
-    Types, Worker,
+    Act, ClaimRequest, Expect, Frozen, Retention, SettingChange, Store, TypeLimit, Types, Worker,
 };
 use matins_core::task::{
     Claim, Claimed, ErrorClass, NewTask, Origin, Output, TaskError, TaskId, WorkerId,
@@ -332,10 +331,9 @@ impl Side {
 
     async fn set(&mut self, step: &Step) -> String {
         let change = match step {
-            Step::Pool { pool, paused } => SettingChange::Pool {
-                name: POOLS[*pool].into(),
-                setting: PoolSetting { paused: *paused, ..PoolSetting::default() },
-            },
+            Step::Pool { pool, change } => {
+                SettingChange::Pool { name: POOLS[*pool].into(), change: change.clone() }
+            }
             Step::Limit { kind, rate, concurrency, per_key } => {
                 SettingChange::Limits(vec![TypeLimit {
                     kind: KINDS[*kind].into(),
@@ -443,7 +441,7 @@ impl Side {
             audit: age,
         };
         let pruned = self.store.prune(&retention, self.now, 10_000).await;
-        words(&pruned.map(|p| (p.tasks, p.ledger, p.occurrences, p.audit)))
+        words(&pruned)
     }
 }
 

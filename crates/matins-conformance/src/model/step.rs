@@ -3,6 +3,7 @@
 //! A step names tasks and claims by *pick*, which is taken modulo what there is, so that a
 //! sequence makes sense with any of its steps left out.
 
+use matins_core::store::PoolChange;
 use matins_core::task::OnDuplicate;
 
 use super::chance::Chance;
@@ -102,7 +103,7 @@ pub(super) enum Step {
     },
     Pool {
         pool: usize,
-        paused: bool,
+        change: PoolChange,
     },
     Freeze(bool),
     Limit {
@@ -208,7 +209,14 @@ impl Step {
             92 => Self::Retire { worker: c.below(WORKERS.len()) },
             93..=95 => Self::Reap,
             96 => Self::Extend { picks: c.some(4, Chance::claim_pick), lease: lease(c) },
-            97 | 98 => Self::Pool { pool: c.below(POOLS.len()), paused: c.percent(40) },
+            97 | 98 => Self::Pool {
+                pool: c.below(POOLS.len()),
+                change: PoolChange {
+                    paused: c.maybe(80, |c| c.percent(40)),
+                    note: c.maybe(20, |_| "disk".to_owned()),
+                    size: c.maybe(30, |c| c.one_of(&[None, Some(1), Some(2)])),
+                },
+            },
             99 => Self::Freeze(c.percent(30)),
             100..=102 => Self::Limit {
                 kind: c.below(KINDS.len()),

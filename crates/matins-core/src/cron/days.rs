@@ -62,15 +62,21 @@ fn kind(leap: bool, first: Weekday) -> usize {
 }
 
 impl DayTable {
+    pub(super) const EMPTY: Self = Self([[0; 12]; 14]);
+
     /// `months`: bit `n` for month `n`.
     pub(super) fn new(months: u32, day: &DayField, weekday: &WeekdayField) -> Self {
         let mut table = [[0; 12]; 14];
+        // Months of the same length that begin on the same weekday are alike.
+        let mut masks = [[None; 7]; 4];
         for (kind, year) in table.iter_mut().enumerate() {
             let mut first_weekday = kind as u32 % 7;
             for (index, mask) in year.iter_mut().enumerate() {
                 let length = month_length(index, kind >= 7);
                 if months >> (index + 1) & 1 == 1 {
-                    *mask = month_mask(length, first_weekday, day, weekday);
+                    let alike = &mut masks[length as usize - 28][first_weekday as usize];
+                    *mask = *alike
+                        .get_or_insert_with(|| month_mask(length, first_weekday, day, weekday));
                 }
                 first_weekday = (first_weekday + length) % 7;
             }
@@ -136,17 +142,21 @@ fn day_mask(length: u32, first: u32, field: &DayField) -> u32 {
     mask & whole_month(length)
 }
 
+/// Times a mask of seven days: those days of every week.
+const EVERY_WEEK: u64 = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28;
+
 fn weekday_mask(length: u32, first: u32, field: &WeekdayField) -> u32 {
-    let mut mask = 0;
-    for day in 1..=length {
-        let weekday = (first + day - 1) % 7;
-        let nth = field.nth[(day as usize - 1) / 7];
-        let last = if day + 7 > length { field.last } else { 0 };
-        if (field.weekdays | nth | last) >> weekday & 1 == 1 {
-            mask |= 1 << day;
-        }
+    // Bit `n`: day `n` of a week that begins on the weekday of the 1st, from 0.
+    let week = |weekdays: u32| {
+        let weekdays = u64::from(weekdays) & 0x7f;
+        (weekdays >> first | weekdays << (7 - first)) & 0x7f
+    };
+    let mut mask = week(field.weekdays) * EVERY_WEEK;
+    for (k, &weekdays) in field.nth.iter().enumerate() {
+        mask |= week(weekdays) << (7 * k);
     }
-    mask
+    mask |= (week(field.last) * EVERY_WEEK) & (0x7f << (length - 7));
+    (mask << 1) as u32 & whole_month(length)
 }
 
 #[cfg(test)]

@@ -23,10 +23,13 @@ enum Frame {
 ///
 /// Wall-clock schedules name the local date-time (`2026-11-29T02:00:00`, with `#2` for the
 /// second copy where a fold fires twice), elapsed ones the instant (`2026-11-29T18:00:00Z`, with
-/// `#e3` when it was decided anew after the clock had been set back for the third time).
+/// `#e3` when it was decided anew after the clock had been set back for the third time). What
+/// was started by hand has the microseconds of its moment too, so that it is nobody else's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Label {
     seconds: i64,
+    /// Only of what was started by hand.
+    micros: Option<u32>,
     frame: Frame,
     copy: u8,
     epoch: u32,
@@ -51,11 +54,16 @@ pub struct LabelError {
 
 impl Label {
     pub(super) const fn local(seconds: i64, copy: u8) -> Self {
-        Self { seconds, frame: Frame::Local, copy, epoch: 0 }
+        Self { seconds, micros: None, frame: Frame::Local, copy, epoch: 0 }
     }
 
     pub(super) const fn instant(seconds: i64) -> Self {
-        Self { seconds, frame: Frame::Instant, copy: 1, epoch: 0 }
+        Self { seconds, micros: None, frame: Frame::Instant, copy: 1, epoch: 0 }
+    }
+
+    /// The name of a moment within the label's second.
+    pub(super) const fn at_micros(self, micros: u32) -> Self {
+        Self { micros: Some(micros), ..self }
     }
 
     /// The same occurrence in a later epoch of the clock. Local labels have no epochs: a
@@ -111,12 +119,15 @@ pub(super) fn civil_seconds(reading: DateTime) -> Option<i64> {
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reading = civil_time(self.seconds);
+        write!(f, "{}", civil_time(self.seconds))?;
+        if let Some(micros) = self.micros {
+            write!(f, ".{micros:06}")?;
+        }
         match self.frame {
-            Frame::Local if self.copy > 1 => write!(f, "{reading}#{}", self.copy),
-            Frame::Local => write!(f, "{reading}"),
-            Frame::Instant if self.epoch > 0 => write!(f, "{reading}Z#e{}", self.epoch),
-            Frame::Instant => write!(f, "{reading}Z"),
+            Frame::Local if self.copy > 1 => write!(f, "#{}", self.copy),
+            Frame::Local => Ok(()),
+            Frame::Instant if self.epoch > 0 => write!(f, "Z#e{}", self.epoch),
+            Frame::Instant => f.write_str("Z"),
         }
     }
 }

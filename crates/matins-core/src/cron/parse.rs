@@ -237,13 +237,8 @@ fn moment(argument: Piece<'_>) -> Result<Rule, CronError> {
 }
 
 fn calendar(tokens: &[Piece<'_>], fields: &[Field]) -> Result<Rule, CronError> {
-    let mut calendar = Calendar {
-        seconds: 1,
-        minutes: 0,
-        hours: 0,
-        days: DayTable::new(0, &DayField::default(), &WeekdayField::default()),
-        years: None,
-    };
+    let mut calendar =
+        Calendar { seconds: 1, minutes: 0, hours: 0, days: DayTable::EMPTY, years: None };
     let mut months = 0;
     let mut day = DayField::default();
     let mut weekday = WeekdayField::default();

@@ -279,13 +279,16 @@ impl Recurrence {
         None
     }
 
-    /// The name an occurrence of this very moment would have.
+    /// The name of this very moment, which no occurrence of the timetable has.
     pub fn label_of(&self, instant: Timestamp) -> Label {
         let second = floor(instant);
-        if self.timetable.is_elapsed() {
-            return Label::instant(second);
-        }
-        Label::local(second + Segment::containing(self.zone.rules(), second).offset, 1)
+        let micros = instant.subsec_microsecond().rem_euclid(1_000_000).unsigned_abs();
+        let label = if self.timetable.is_elapsed() {
+            Label::instant(second)
+        } else {
+            Label::local(second + Segment::containing(self.zone.rules(), second).offset, 1)
+        };
+        label.at_micros(micros)
     }
 
     /// The first instant at which the clock has passed the reading of a local label, whether or

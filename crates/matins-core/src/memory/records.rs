@@ -214,8 +214,8 @@ impl Records for MemoryStore {
         match change {
             SettingChange::Freeze(frozen) => settings.frozen = Some(frozen),
             SettingChange::Thaw => settings.frozen = None,
-            SettingChange::Pool { name, setting } => {
-                settings.pools.insert(name, setting);
+            SettingChange::Pool { name, change } => {
+                settings.pools.entry(name).or_default().apply(&change);
             }
             SettingChange::Limits(limits) => {
                 settings.limits.extend(limits.into_iter().map(|limit| (limit.kind.clone(), limit)));

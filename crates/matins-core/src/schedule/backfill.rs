@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use super::decide::plan;
 use super::record::Recorder;
-use super::start::{Maker, execution_key};
+use super::start::{Maker, execution_key, share};
 use super::{FirePlan, Occurrence, OccurrenceKind, Prepared, ScheduleState, SpecError, Start};
 use crate::cron::Fire;
-use crate::task::State;
+use crate::task::{NewTask, State, TaskId};
 
 /// Most occurrences of one backfill.
 const BACKFILL_MAX: usize = 10_000;
@@ -114,10 +115,32 @@ fn too_many(count: u64) -> SpecError {
     SpecError::new("from", message)
 }
 
-/// Starts some of the items in one transaction.
+/// The id of the task that a backfill starts for a label: always the same, so that a step which
+/// is repeated finds what it started before its progress was stored.
+pub fn backfill_task_id(operation: Uuid, label: &str) -> TaskId {
+    let (_, of_operation) = operation.as_u64_pair();
+    let id = Uuid::from_u64_pair(share(operation, label), of_operation);
+    let builder = uuid::Builder::from_bytes(id.into_bytes()).with_version(uuid::Version::Custom);
+    TaskId(builder.with_variant(uuid::Variant::RFC4122).into_uuid())
+}
+
+/// Of what fired, the tasks that this operation itself has started, with their nominal times.
+pub fn backfilled_by(
+    operation: Uuid,
+    fired: &[(Occurrence, Option<State>)],
+) -> Vec<(Timestamp, TaskId)> {
+    let own = |occurrence: &Occurrence| {
+        let id = backfill_task_id(operation, &occurrence.label);
+        (occurrence.task_id == Some(id)).then_some((occurrence.time, id))
+    };
+    fired.iter().filter_map(|(occurrence, _)| own(occurrence)).collect()
+}
+
+/// Starts some of the items of an operation in one transaction.
 pub fn backfill_plan(
     state: &ScheduleState,
     prepared: &Prepared,
+    operation: Uuid,
     items: &[BackfillItem],
     now: Timestamp,
     maker: &mut Maker<'_>,
@@ -125,9 +148,11 @@ pub fn backfill_plan(
     let mut recorder = Recorder::new(state, OccurrenceKind::Backfill);
     let mut plan = plan(ScheduleState { rev: state.rev + 1, ..state.clone() });
     for item in items {
+        let label = item.fire.label.to_string();
         let task = maker.task(state, prepared, item.fire.label, item.fire.time, now)?;
+        let task = NewTask { id: backfill_task_id(operation, &label), ..task };
         recorder.fired(item.fire.label, item.fire.time, task.id, now);
-        plan.starts.push(Start { task, label: item.fire.label.to_string() });
+        plan.starts.push(Start { task, label });
     }
     plan.occurrences = recorder.occurrences;
     Ok(plan)

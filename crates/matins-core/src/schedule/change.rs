@@ -26,7 +26,7 @@ pub fn create(
 ) -> Result<ScheduleState, SpecError> {
     let anchor = whole_second(now);
     let prepared = spec.prepare(anchor, limits)?;
-    prepared.check_fires_after(now)?;
+    check_fires_after(&prepared, managed_by, now)?;
     let mut state = ScheduleState {
         uid,
         status: ScheduleStatus::Active,
@@ -48,6 +48,19 @@ pub fn create(
     };
     start_or_pause(&mut state, &prepared, now);
     Ok(state)
+}
+
+/// Refuses what can never fire again. A file goes on naming what has had its last fire, long
+/// after: there it is exhausted, not wrong.
+fn check_fires_after(
+    prepared: &Prepared,
+    managed_by: ManagedBy,
+    instant: Timestamp,
+) -> Result<(), SpecError> {
+    match managed_by {
+        ManagedBy::File => Ok(()),
+        ManagedBy::Api => prepared.check_fires_after(instant),
+    }
 }
 
 /// Replaces the specification, or nothing when it is the same. What came due under the old one is
@@ -89,7 +102,7 @@ pub fn edit(
     let note = if was_paused { state.spec.note.take() } else { None };
     state.spec = spec;
     state.spec.note = state.spec.note.take().or(note);
-    prepared.check_fires_after(prepared.resume_after(state))?;
+    check_fires_after(&prepared, managed_by, prepared.resume_after(state))?;
     if was_paused && !flipped {
         state.next_due = None;
         state.next_fire = None;

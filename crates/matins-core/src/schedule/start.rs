@@ -119,7 +119,7 @@ pub(super) fn run_at(
 
 /// A number that looks random and is always the same: FNV-1a over both names, then mixed so that
 /// labels which differ in one digit lie far apart.
-fn share(uid: Uuid, label: &str) -> u64 {
+pub(super) fn share(uid: Uuid, label: &str) -> u64 {
     let bytes = uid.as_bytes().iter().chain(label.as_bytes());
     let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -6,8 +6,8 @@ use matins_core::operation::{Operation, OperationKind, OperationState};
 use matins_core::page::{PAGE_MAX, Page, PageRequest};
 use matins_core::request::{EnqueueRequest, FieldError, check_name, check_payload};
 use matins_core::store::{
-    Act, AuditEntry, Cancelled, Dismissed, Frozen, Order, PoolSetting, Retried, SettingChange,
-    Token,
+    Act, AuditEntry, Cancelled, Dismissed, Frozen, Order, PoolChange, PoolSetting, Retried,
+    SettingChange, Token,
 };
 use matins_core::task::{Task, TaskId};
 use uuid::Uuid;
@@ -279,24 +279,17 @@ impl Client {
         if !known {
             return Err(ClientError::not_found("pool", name));
         }
-        let mut setting = settings.pools.get(name).cloned().unwrap_or_default();
         let action = match (change.paused, change.size) {
             (Some(true), _) => "pool.pause",
             (Some(false), _) => "pool.resume",
             (None, _) => "pool.resize",
         };
-        if let Some(paused) = change.paused {
-            setting.paused = paused;
-            setting.note = change.note.clone().filter(|_| paused);
-        }
-        if let Some(size) = change.size {
-            setting.size = size;
-        }
-        let audit = self.entry(who, action, name, change.note);
-        let change = SettingChange::Pool { name: name.into(), setting: setting.clone() };
+        let audit = self.entry(who, action, name, change.note.clone());
+        let change = SettingChange::Pool { name: name.into(), change };
         self.inner.store.change_setting(change, Some(audit)).await?;
         self.inner.wake.ring_pool(name);
-        Ok(setting)
+        let mut settings = self.inner.store.settings().await?;
+        Ok(settings.pools.remove(name).unwrap_or_default())
     }
 
     pub async fn freeze(&self, who: &str, reason: &str) -> Result<()> {
@@ -366,15 +359,6 @@ impl Client {
     ) -> Result<()> {
         Ok(self.inner.store.record(self.entry(who, action, target, reason)).await?)
     }
-}
-
-/// A change of a pool; fields that are `None` stay as they are.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PoolChange {
-    pub paused: Option<bool>,
-    /// `Some(None)`: back to the size of the file.
-    pub size: Option<Option<u32>>,
-    pub note: Option<String>,
 }
 
 impl DryRun {

@@ -1,9 +1,8 @@
 //! Schedules: set, removed, paused, triggered, made up for. Every change is a plan of the core,
 //! applied while the schedule is what the plan was made from.
 
-use std::collections::{HashMap, HashSet};
-
 use jiff::Timestamp;
+use matins_core::State;
 use matins_core::operation::{Operation, OperationKind, OperationState};
 use matins_core::page::{PAGE_MAX, Page, PageRequest};
 use matins_core::request::{FieldError, TypeDefaults};
@@ -12,6 +11,7 @@ use matins_core::schedule::{
     Occurrence, Prepared, ScheduleSpec, ScheduleState, ScheduleStatus, SpecError,
 };
 use matins_core::store::{Act, Expect};
+use matins_core::task::{NewTask, TaskId};
 use uuid::Uuid;
 
 use super::operations::Step;
@@ -38,6 +38,14 @@ pub struct BackfillPlan {
     pub deduplicated: u64,
 }
 
+/// What a trigger led to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Triggered {
+    pub occurrence: Occurrence,
+    /// Its key had completed or is live: the occurrence names the task that has it.
+    pub deduplicated: bool,
+}
+
 /// How often a change is tried again when somebody else changed the schedule in between.
 const TRIES: usize = 20;
 
@@ -51,7 +59,7 @@ impl Client {
     }
 
     /// `over_file`: the file itself speaks.
-    async fn write_schedule(
+    pub(super) async fn write_schedule(
         &self,
         spec: ScheduleSpec,
         by: ManagedBy,
@@ -95,61 +103,6 @@ impl Client {
         let mut fresh = new_id;
         let mut maker = Maker { limits: &limits, defaults: &defaults, fresh: &mut fresh };
         Ok(schedule::edit(due, spec, by, &look, &mut maker)?)
-    }
-
-    /// Makes the file's schedules what the store has under `managed_by: file`. All are checked
-    /// before any is written. Answers how many were written and how many disabled.
-    pub async fn apply_file(&self, specs: Vec<ScheduleSpec>) -> Result<(usize, usize)> {
-        let limits = self.rules().limits;
-        let now = self.now();
-        let stored = self.all_schedules().await?;
-        let known: HashMap<&str, &DueSchedule> =
-            stored.iter().map(|due| (due.state.spec.name.as_str(), due)).collect();
-        let mut fresh = Vec::new();
-        let mut changed: Vec<&ScheduleSpec> = Vec::new();
-        for spec in &specs {
-            if let Some(due) = known.get(spec.name.as_str()) {
-                if !is_as_written(&due.state, spec) {
-                    spec.prepare(due.state.anchor, &limits)?;
-                    changed.push(spec);
-                }
-            } else {
-                let by = ManagedBy::File;
-                let state = schedule::create(Uuid::now_v7(), spec.clone(), by, &limits, now)?;
-                fresh.push((Expect::Absent, state));
-            }
-        }
-        // In the order in which a store keeps them: each of its pages is then written once.
-        fresh.sort_by(|(_, a), (_, b)| a.spec.name.cmp(&b.spec.name));
-        let names: Vec<String> = fresh.iter().map(|(_, state)| state.spec.name.clone()).collect();
-        let created = if fresh.is_empty() {
-            Vec::new()
-        } else {
-            self.inner.store.put_schedules(fresh).await?
-        };
-        let mut written = created.iter().filter(|created| **created).count();
-        let named: HashSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        // Somebody else created a schedule of that name in between.
-        let late: HashSet<&String> =
-            names.iter().zip(&created).filter(|(_, done)| !**done).map(|(name, _)| name).collect();
-        changed.extend(specs.iter().filter(|spec| late.contains(&spec.name)));
-        for spec in changed {
-            if self.write_schedule(spec.clone(), ManagedBy::File, true).await? {
-                written += 1;
-            }
-        }
-        let mut disabled = 0;
-        for due in &stored {
-            let gone = due.state.managed_by == ManagedBy::File
-                && due.state.status != ScheduleStatus::Disabled
-                && !named.contains(due.state.spec.name.as_str());
-            if gone {
-                self.change(&due.state.spec.name, schedule::disable).await?;
-                disabled += 1;
-            }
-        }
-        self.inner.wake.ring_schedules();
-        Ok((written, disabled))
     }
 
     pub(crate) async fn all_schedules(&self) -> Result<Vec<DueSchedule>> {
@@ -221,7 +174,7 @@ impl Client {
         name: &str,
         for_label: Option<String>,
         who: &str,
-    ) -> Result<Occurrence> {
+    ) -> Result<Triggered> {
         for _ in 0..TRIES {
             let due = self.schedule(name).await?;
             let now = self.now();
@@ -238,7 +191,10 @@ impl Client {
             if self.apply(plan).await? {
                 self.audit_act(who, "schedule.trigger", name, for_label).await?;
                 let Some(planned) = occurrence else { break };
-                return self.stored_occurrence(name, planned).await;
+                let own = planned.task_id;
+                let occurrence = self.stored_occurrence(name, planned).await?;
+                let deduplicated = occurrence.task_id != own;
+                return Ok(Triggered { occurrence, deduplicated });
             }
         }
         Err(contended(name))
@@ -255,7 +211,7 @@ impl Client {
     }
 
     /// Plans and applies a change until it meets an unchanged schedule.
-    async fn change(
+    pub(super) async fn change(
         &self,
         name: &str,
         plan: impl Fn(&DueSchedule, &Prepared, &Look<'_>, &mut Maker<'_>) -> FirePlan,
@@ -312,14 +268,14 @@ impl Client {
         let told = plan.clone();
         let applied = self.inner.store.fire(vec![plan], now).await? == [true];
         if applied {
-            self.fired(&told, now);
+            self.fired(&told, now).await;
             self.inner.wake.ring_schedules();
         }
         Ok(applied)
     }
 
     /// Metrics, events and wake-ups of an applied plan.
-    pub(crate) fn fired(&self, plan: &FirePlan, now: Timestamp) {
+    pub(crate) async fn fired(&self, plan: &FirePlan, now: Timestamp) {
         for occurrence in &plan.occurrences {
             self.inner.metrics.occurrences(occurrence.outcome, occurrence.count);
             if occurrence.outcome == schedule::OccurrenceOutcome::Fired
@@ -330,7 +286,6 @@ impl Client {
             }
         }
         for start in &plan.starts {
-            self.inner.metrics.enqueued(&start.task.kind, 1);
             let (schedule, label) = (plan.state.spec.name.as_str().into(), start.label.clone());
             self.inner.events.send(now, || What::Fired { schedule, label });
             self.inner.wake.ring_pool(&start.task.pool);
@@ -338,6 +293,18 @@ impl Client {
         if plan.cancel_previous {
             self.inner.wake.ring_cancels();
         }
+        for start in &plan.starts {
+            if self.met_its_key(&start.task).await {
+                self.inner.metrics.deduplicated();
+            } else {
+                self.inner.metrics.enqueued(&start.task.kind, 1);
+            }
+        }
+    }
+
+    /// Whether the key of a start was taken, so that it has no task of its own.
+    async fn met_its_key(&self, task: &NewTask) -> bool {
+        task.execution_key.is_some() && matches!(self.inner.store.task(task.id).await, Ok(None))
     }
 
     /// What a backfill would start, and how much of it the keys would deduplicate.
@@ -349,7 +316,7 @@ impl Client {
         for item in &plan.items {
             if let Some(key) = &item.execution_key
                 && let Some(entry) = self.inner.store.ledger(&due.state.spec.kind, key).await?
-                && (entry.state.is_live() || entry.state == matins_core::State::Completed)
+                && (entry.state.is_live() || entry.state == State::Completed)
             {
                 deduplicated += 1;
             }
@@ -363,10 +330,19 @@ impl Client {
         range: (Timestamp, Timestamp),
         mode: BackfillMode,
     ) -> Result<Backfill> {
+        let fired = self.inner.store.fired_between(state.uid, range.0, range.1).await?;
+        self.backfill_items(state, range, mode, &fired)
+    }
+
+    fn backfill_items(
+        &self,
+        state: &ScheduleState,
+        range: (Timestamp, Timestamp),
+        mode: BackfillMode,
+        fired: &[(Occurrence, Option<State>)],
+    ) -> Result<Backfill> {
         let prepared = state.spec.prepare(state.anchor, &self.rules().limits)?;
-        let (from, to) = range;
-        let fired = self.inner.store.fired_between(state.uid, from, to).await?;
-        Ok(schedule::backfill(state, &prepared, range, mode, &fired, self.now())?)
+        Ok(schedule::backfill(state, &prepared, range, mode, fired, self.now())?)
     }
 
     pub async fn backfill(&self, request: BackfillRequest, who: &str) -> Result<Operation> {
@@ -412,17 +388,9 @@ impl Client {
         else {
             return Ok(Step::Finished);
         };
-        let mut still = Vec::new();
-        for id in live.drain(..) {
-            match self.inner.store.task(id).await?.map(|task| task.state) {
-                Some(state) if state.is_live() => still.push(id),
-                Some(matins_core::State::Failed | matins_core::State::Cancelled) => {
-                    operation.failed += 1;
-                }
-                _ => {}
-            }
-        }
+        let (still, failed) = self.still_live(live).await?;
         *live = still;
+        operation.failed += failed;
         let room = (*concurrency as usize).saturating_sub(live.len());
         let Some(due) = self.inner.store.schedule(schedule).await? else {
             operation.state = OperationState::Stopped;
@@ -430,8 +398,22 @@ impl Client {
             return Ok(Step::Finished);
         };
         let range = (done_to.unwrap_or(*from), *to);
-        let items: Vec<BackfillItem> = if range.0 < range.1 && room > 0 {
-            let items = self.backfill_plan(&due.state, range, *mode).await?.items;
+        let goes_on = range.0 < range.1 && room > 0;
+        let fired = if goes_on {
+            self.inner.store.fired_between(due.state.uid, range.0, range.1).await?
+        } else {
+            Vec::new()
+        };
+        let own = schedule::backfilled_by(operation.id, &fired);
+        if let Some(last) = own.iter().map(|(time, _)| *time).max() {
+            // A step was carried out and its progress lost: it is taken over, not repeated.
+            *done_to = Some(behind(last));
+            operation.replayed += own.len() as u64;
+            live.extend(own.into_iter().map(|(_, id)| id));
+            return Ok(Step::Again);
+        }
+        let items: Vec<BackfillItem> = if goes_on {
+            let items = self.backfill_items(&due.state, range, *mode, &fired)?.items;
             items.into_iter().take(room).collect()
         } else {
             Vec::new()
@@ -440,20 +422,21 @@ impl Client {
             let over = live.is_empty() && room > 0;
             return Ok(if over { Step::Finished } else { Step::After(super::operations::POLL) });
         };
-        let behind = last.fire.time + jiff::SignedDuration::from_micros(1);
+        let rest = behind(last.fire.time);
         let plan = {
             let limits = self.rules().limits;
             let defaults = self.schedule_defaults(&due.state.spec).await?;
             let prepared = due.state.spec.prepare(due.state.anchor, &limits)?;
             let mut fresh = new_id;
             let mut maker = Maker { limits: &limits, defaults: &defaults, fresh: &mut fresh };
-            schedule::backfill_plan(&due.state, &prepared, &items, self.now(), &mut maker)?
+            let id = operation.id;
+            schedule::backfill_plan(&due.state, &prepared, id, &items, self.now(), &mut maker)?
         };
         let planned: Vec<_> = plan.starts.iter().map(|start| start.task.id).collect();
         if !self.apply(plan).await? {
             return Ok(Step::Again);
         }
-        *done_to = Some(behind);
+        *done_to = Some(rest);
         for id in planned {
             // A start whose key was taken has no task of its own.
             match self.inner.store.task(id).await? {
@@ -466,19 +449,30 @@ impl Client {
         }
         Ok(Step::Again)
     }
+
+    /// Which of these tasks have not ended, and how many did not complete.
+    async fn still_live(&self, ids: &[TaskId]) -> Result<(Vec<TaskId>, u64)> {
+        let (mut still, mut failed) = (Vec::new(), 0);
+        for id in ids {
+            match self.inner.store.task(*id).await?.map(|task| task.state) {
+                Some(state) if state.is_live() => still.push(*id),
+                Some(State::Failed | State::Cancelled) => failed += 1,
+                _ => {}
+            }
+        }
+        Ok((still, failed))
+    }
+}
+
+/// Where the rest of a range begins.
+fn behind(time: Timestamp) -> Timestamp {
+    time + jiff::SignedDuration::from_micros(1)
 }
 
 impl From<SpecError> for ClientError {
     fn from(error: SpecError) -> Self {
         Self::Spec(error)
     }
-}
-
-/// A schedule of the file that needs no writing.
-fn is_as_written(state: &ScheduleState, spec: &ScheduleSpec) -> bool {
-    state.managed_by == ManagedBy::File
-        && state.status != ScheduleStatus::Disabled
-        && state.spec == *spec
 }
 
 fn contended(name: &str) -> ClientError {

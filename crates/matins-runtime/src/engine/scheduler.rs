@@ -93,7 +93,7 @@ async fn fire_due(core: &Core) -> Result<Option<Timestamp>, StoreError> {
     let mut refused = 0;
     for (plan, applied) in plans.iter().zip(applied) {
         if applied {
-            core.client.fired(plan, now);
+            core.client.fired(plan, now).await;
         } else {
             refused += 1;
             tracing::debug!(schedule = plan.state.spec.name, "changed by others; read again");

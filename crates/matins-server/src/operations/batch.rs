@@ -120,11 +120,11 @@ pub(super) async fn enqueue_many(api: Api, call: Call<NoQuery, Batch>) -> Result
             Ok(stored.next().ok_or_else(missing)??)
         })
         .collect();
-    let (rules, now) = (client.rules(), client.now());
+    let eye = api.eye(&call.caller);
     let sight = sight(&call.caller);
     let items = answers.iter().enumerate().map(|(index, answer)| match answer {
         Ok(answer) => {
-            let view = AnswerView { answer, rules: &rules, now, sight };
+            let view = AnswerView { answer, eye: &eye, sight };
             Item { index, status: status_of(answer), task: Some(view), error: None }
         }
         Err(problem) => {

@@ -80,7 +80,7 @@ async fn list(api: Api, call: Call<DeadLetterQuery, Nothing>) -> Result<Response
         None => {
             let page = page(query.limit, query.cursor.as_ref())?;
             let letters = client.dead_letters(&query.filter(), &page).await?;
-            json(200, &DeadLetterList::new(&letters, &client.rules(), client.now()))
+            json(200, &DeadLetterList::new(&letters, &api.eye(&call.caller)))
         }
     }
 }
@@ -95,7 +95,7 @@ async fn replay(api: Api, call: Call<NoQuery, Json<ReplayBody>>) -> Result<Respo
     }
     if body.dry_run {
         let run = client.replay_dry_run(&selection).await?;
-        return json(200, &DryRunView::new(&run, &client.rules(), client.now()));
+        return json(200, &DryRunView::new(&run, &api.eye(&call.caller)));
     }
     let request = ReplayRequest {
         selection,

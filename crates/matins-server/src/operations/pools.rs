@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::Method;
 use axum::response::Response;
-use matins_core::store::{Settings, Stats, Worker};
+use matins_core::store::{PoolChange, Settings, Stats, Worker};
 use matins_core::task::{Name, State};
-use matins_runtime::client::acts::PoolChange;
 
 use super::{NoQuery, Operation, operation};
 use crate::api::{Api, json};

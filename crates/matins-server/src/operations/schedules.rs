@@ -19,8 +19,8 @@ use crate::wire::Time;
 use crate::wire::dead_letter::OperationView;
 use crate::wire::record::PageQuery;
 use crate::wire::schedule::{
-    BackfillBody, BackfillDryRun, OccurrenceList, OccurrenceView, PauseBody, PreviewAnswer,
-    PreviewBody, READ_ONLY, ScheduleBody, ScheduleList, ScheduleView, TriggerBody,
+    BackfillBody, BackfillDryRun, OccurrenceList, PauseBody, PreviewAnswer, PreviewBody, READ_ONLY,
+    ScheduleBody, ScheduleList, ScheduleView, TriggerAnswer, TriggerBody,
 };
 
 impl Object for ScheduleBody {
@@ -115,7 +115,7 @@ fn acts() -> Vec<Operation> {
             Access::Operator,
             "Run a schedule now, beside its timetable",
         )
-        .answers::<OccurrenceView<'_>>(200, "The occurrence, with the id of its task.")
+        .answers::<TriggerAnswer<'_>>(200, "The occurrence, with the id of its task.")
         .fails(&[Code::NotFound, Code::WrongState])
         .by(trigger),
         operation(
@@ -144,11 +144,16 @@ fn acts() -> Vec<Operation> {
 
 async fn list(api: Api, call: Call<PageQuery, Nothing>) -> Result<Response> {
     let page = page(call.query.limit, call.query.cursor.as_ref())?;
-    json(200, &ScheduleList::from(api.client().schedules(&page).await?))
+    json(200, &ScheduleList::new(api.client().schedules(&page).await?, call.caller.secrets()))
 }
 
 async fn show(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
-    json(200, &ScheduleView::from(api.client().schedule(call.param("name")).await?))
+    shown(&api, &call, 200).await
+}
+
+async fn shown<Q, B>(api: &Api, call: &Call<Q, B>, status: u16) -> Result<Response> {
+    let due = api.client().schedule(call.param("name")).await?;
+    json(status, &ScheduleView::new(due, call.caller.secrets()))
 }
 
 async fn put(api: Api, call: Call<NoQuery, Json<ScheduleBody>>) -> Result<Response> {
@@ -167,7 +172,8 @@ async fn put(api: Api, call: Call<NoQuery, Json<ScheduleBody>>) -> Result<Respon
         Err(ClientError::NotFound { .. }) => 201,
         Err(error) => return Err(error.into()),
     };
-    json(status, &ScheduleView::from(client.put_schedule(spec, call.who()).await?))
+    client.put_schedule(spec, call.who()).await?;
+    shown(&api, &call, status).await
 }
 
 async fn remove(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
@@ -178,18 +184,18 @@ async fn remove(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
 async fn pause(api: Api, call: Call<NoQuery, Maybe<PauseBody>>) -> Result<Response> {
     let note = call.body.0.note.clone();
     api.client().pause_schedule(call.param("name"), note, call.who()).await?;
-    json(200, &ScheduleView::from(api.client().schedule(call.param("name")).await?))
+    shown(&api, &call, 200).await
 }
 
 async fn resume(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
     api.client().resume_schedule(call.param("name"), call.who()).await?;
-    json(200, &ScheduleView::from(api.client().schedule(call.param("name")).await?))
+    shown(&api, &call, 200).await
 }
 
 async fn trigger(api: Api, call: Call<NoQuery, Maybe<TriggerBody>>) -> Result<Response> {
     let label = call.body.0.r#for.clone();
-    let occurrence = api.client().trigger(call.param("name"), label, call.who()).await?;
-    json(200, &OccurrenceView::from(&occurrence))
+    let triggered = api.client().trigger(call.param("name"), label, call.who()).await?;
+    json(200, &TriggerAnswer::from(&triggered))
 }
 
 async fn backfill(api: Api, call: Call<NoQuery, Json<BackfillBody>>) -> Result<Response> {

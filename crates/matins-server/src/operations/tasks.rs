@@ -156,14 +156,12 @@ pub(super) fn status_of(answer: &Answer) -> u16 {
 }
 
 fn answered(api: &Api, caller: &Caller, answer: &Answer) -> Result<Response> {
-    let client = api.client();
-    let rules = client.rules();
-    let view = AnswerView { answer, rules: &rules, now: client.now(), sight: sight(caller) };
+    let view = AnswerView { answer, eye: &api.eye(caller), sight: sight(caller) };
     json(status_of(answer), &view)
 }
 
-fn task(api: &Api, status: u16, task: &Task) -> Result<Response> {
-    json(status, &TaskView::new(task, &api.client().rules(), api.client().now()))
+fn task(api: &Api, caller: &Caller, status: u16, task: &Task) -> Result<Response> {
+    json(status, &TaskView::new(task, &api.eye(caller)))
 }
 
 async fn enqueue(api: Api, call: Call<NoQuery, Json<EnqueueBody>>) -> Result<Response> {
@@ -186,7 +184,7 @@ async fn list(api: Api, call: Call<TaskQuery, Nothing>) -> Result<Response> {
         q: query.q,
     };
     let tasks = api.client().tasks(&filter, &page).await?;
-    json(200, &TaskList::new(&tasks, &api.client().rules(), api.client().now()))
+    json(200, &TaskList::new(&tasks, &api.eye(&call.caller)))
 }
 
 async fn show(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
@@ -196,7 +194,7 @@ async fn show(api: Api, call: Call<NoQuery, Nothing>) -> Result<Response> {
     json(
         200,
         &TaskDetail {
-            task: TaskView::new(&task, &client.rules(), client.now()),
+            task: TaskView::new(&task, &api.eye(&call.caller)),
             attempts: attempts.iter().map(AttemptView::from).collect(),
         },
     )
@@ -212,8 +210,8 @@ async fn cancel(api: Api, call: Call<NoQuery, Maybe<CancelBody>>) -> Result<Resp
     let reason = call.body.0.reason;
     let answers = api.client().cancel(&[id], &call.caller.who, reason).await?;
     match answers.into_iter().next() {
-        Some(Cancelled::Done(cancelled)) => task(&api, 200, &cancelled),
-        Some(Cancelled::Requested(running)) => task(&api, 202, &running),
+        Some(Cancelled::Done(cancelled)) => task(&api, &call.caller, 200, &cancelled),
+        Some(Cancelled::Requested(running)) => task(&api, &call.caller, 202, &running),
         Some(Cancelled::AlreadyEnded(ended)) => Err(wrong_state(&ended, "it has ended")),
         Some(Cancelled::NotFound) | None => Err(Problem::not_found("task", &id.to_string())),
     }
@@ -237,9 +235,11 @@ async fn retry(api: Api, call: Call<NoQuery, Maybe<RetryBody>>) -> Result<Respon
     }
     let answers = api.client().retry(&[id], payload, &call.caller.who, reason).await?;
     match answers.into_iter().next() {
-        Some(Retried::Replayed(pending) | Retried::DueNow(pending)) => task(&api, 200, &pending),
+        Some(Retried::Replayed(pending) | Retried::DueNow(pending)) => {
+            task(&api, &call.caller, 200, &pending)
+        }
         Some(Retried::Deduplicated(holder)) => {
-            task(&api, 200, &Task { deduplicated: true, ..*holder })
+            task(&api, &call.caller, 200, &Task { deduplicated: true, ..*holder })
         }
         Some(Retried::WrongState(other)) => {
             Err(wrong_state(&other, "only a waiting or failed task can be retried"))

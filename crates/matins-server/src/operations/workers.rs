@@ -90,8 +90,8 @@ async fn claim(api: Api, call: Call<NoQuery, Json<ClaimBody>>) -> Result<Respons
     });
     let gone = |_| Problem::new(Code::Internal, "the claim was not answered");
     let (claimed, until) = receiver.await.map_err(gone)??;
-    let (rules, now) = (api.client().rules(), api.client().now());
-    let view = |claimed| ClaimedView::new(claimed, &rules, now, until);
+    let eye = api.eye(&call.caller);
+    let view = |claimed| ClaimedView::new(claimed, &eye, until);
     json(200, &ClaimAnswer { tasks: claimed.iter().map(view).collect() })
 }
 

@@ -6,14 +6,13 @@ use matins_core::operation::{Operation, OperationKind, OperationState};
 use matins_core::page::Page;
 use matins_core::rate::Rate;
 use matins_core::task::{ErrorClass, Task, TaskId};
-use matins_runtime::Rules;
 use matins_runtime::client::acts::{DryRun, Selection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::task::TaskView;
-use super::{Time, schema};
+use super::{Eye, Time, schema};
 use crate::problem::{Problem, Result};
 
 /// Which dead letters: every field that is given must match.
@@ -150,9 +149,9 @@ pub struct DeadLetterList<'a> {
 }
 
 impl<'a> DeadLetterList<'a> {
-    pub fn new(page: &'a Page<Task>, rules: &Rules, now: jiff::Timestamp) -> Self {
+    pub fn new(page: &'a Page<Task>, eye: &Eye) -> Self {
         Self {
-            dead_letters: page.items.iter().map(|task| TaskView::new(task, rules, now)).collect(),
+            dead_letters: page.items.iter().map(|task| TaskView::new(task, eye)).collect(),
             next_cursor: page.next.as_deref(),
         }
     }
@@ -213,12 +212,12 @@ pub struct DryRunView<'a> {
 }
 
 impl<'a> DryRunView<'a> {
-    pub fn new(run: &'a DryRun, rules: &Rules, now: jiff::Timestamp) -> Self {
+    pub fn new(run: &'a DryRun, eye: &Eye) -> Self {
         let oldest = run.oldest.as_ref().map(|task| task.finished_at.unwrap_or(task.created_at));
         Self {
             count: run.count,
             oldest: oldest.map(Time),
-            sample: run.sample.iter().map(|task| TaskView::new(task, rules, now)).collect(),
+            sample: run.sample.iter().map(|task| TaskView::new(task, eye)).collect(),
         }
     }
 }

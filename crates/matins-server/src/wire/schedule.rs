@@ -11,12 +11,12 @@ use matins_core::schedule::{
     OnResume, Overlap, Reason, ScheduleSpec, ScheduleStatus,
 };
 use matins_core::task::TaskId;
-use matins_runtime::client::schedules::BackfillPlan;
+use matins_runtime::client::schedules::{BackfillPlan, Triggered};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Nominal, Time, schema};
+use super::{Nominal, Secrets, Time, schema};
 
 /// A schedule. What is absent has its default.
 // Describes the core's `ScheduleSpec`, which knows no schemas; a test compares the two.
@@ -147,10 +147,11 @@ pub struct ScheduleView {
     failures_in_row: u32,
 }
 
-impl From<DueSchedule> for ScheduleView {
-    fn from(due: DueSchedule) -> Self {
+impl ScheduleView {
+    pub fn new(due: DueSchedule, secrets: Secrets) -> Self {
         let DueSchedule { state, live } = due;
         let mut spec = state.spec;
+        spec.payload = secrets.payload(&spec.kind, &spec.payload).into_owned();
         // A zone is always said, also the one that nobody chose.
         spec.timezone = Some(spec.zone_name().to_owned());
         Self {
@@ -187,9 +188,9 @@ pub struct ScheduleList {
     next_cursor: Option<String>,
 }
 
-impl From<Page<DueSchedule>> for ScheduleList {
-    fn from(page: Page<DueSchedule>) -> Self {
-        let page = page.map(ScheduleView::from);
+impl ScheduleList {
+    pub fn new(page: Page<DueSchedule>, secrets: Secrets) -> Self {
+        let page = page.map(|due| ScheduleView::new(due, secrets));
         Self { schedules: page.items, next_cursor: page.next }
     }
 }
@@ -229,6 +230,23 @@ impl<'a> From<&'a Occurrence> for OccurrenceView<'a> {
             task_id: occurrence.task_id,
             fired_at: occurrence.fired_at.map(Time),
         }
+    }
+}
+
+/// The occurrence that a trigger made.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Triggered")]
+pub struct TriggerAnswer<'a> {
+    #[serde(flatten)]
+    occurrence: OccurrenceView<'a>,
+    /// Its key had completed or is live: nothing new was started, `task_id` has the key.
+    deduplicated: bool,
+}
+
+impl<'a> From<&'a Triggered> for TriggerAnswer<'a> {
+    fn from(triggered: &'a Triggered) -> Self {
+        let Triggered { occurrence, deduplicated } = triggered;
+        Self { occurrence: occurrence.into(), deduplicated: *deduplicated }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tasks, attempts, and requests for tasks.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use matins_core::duration::Timeout;
 use matins_core::request::EnqueueRequest;
@@ -10,14 +12,13 @@ use matins_core::task::{
 };
 use matins_core::why::Why;
 use matins_core::{Json, page::Page};
-use matins_runtime::Rules;
 use matins_runtime::client::Answer;
 use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::time::Length;
-use super::{Time, schema};
+use super::{Eye, Time, schema};
 
 /// A request for one task.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -160,8 +161,10 @@ pub struct TaskView<'a> {
     state: State,
     /// The state in the words of people: `pending` is *ready*, *scheduled*, *retrying* or *held*.
     view: &'static str,
+    /// To viewers the values of what a `command` gets as `env` and an `http_call` as `headers`
+    /// are `***`.
     #[schemars(schema_with = "schema::json")]
-    payload: &'a Json,
+    payload: Cow<'a, Json>,
     pool: &'a str,
     priority: i16,
     run_at: Time,
@@ -206,15 +209,15 @@ pub struct TaskView<'a> {
 }
 
 impl<'a> TaskView<'a> {
-    pub fn new(task: &'a Task, rules: &Rules, now: Timestamp) -> Self {
-        let policy = rules.policy_for(task);
+    pub fn new(task: &'a Task, eye: &Eye) -> Self {
+        let policy = eye.rules.policy_for(task);
         let origin = task.origin.as_ref();
         Self {
             id: task.id,
             r#type: &task.kind,
             state: task.state,
-            view: task.view(now),
-            payload: &task.payload,
+            view: task.view(eye.now),
+            payload: eye.secrets.payload(&task.kind, &task.payload),
             pool: &task.pool,
             priority: task.priority,
             run_at: Time(task.run_at),
@@ -349,8 +352,7 @@ pub enum Sight<'a> {
 /// The answer to an enqueue.
 pub struct AnswerView<'a> {
     pub answer: &'a Answer,
-    pub rules: &'a Rules,
-    pub now: Timestamp,
+    pub eye: &'a Eye,
     pub sight: Sight<'a>,
 }
 
@@ -364,7 +366,7 @@ impl Serialize for AnswerView<'_> {
             }
             _ if *deduplicated && is_from_ledger(task) => Ledgered(task).serialize(serializer),
             _ => {
-                let mut view = TaskView::new(task, self.rules, self.now);
+                let mut view = TaskView::new(task, self.eye);
                 view.deduplicated |= deduplicated;
                 view.serialize(serializer)
             }
@@ -433,9 +435,9 @@ pub struct TaskList<'a> {
 }
 
 impl<'a> TaskList<'a> {
-    pub fn new(page: &'a Page<Task>, rules: &Rules, now: Timestamp) -> Self {
+    pub fn new(page: &'a Page<Task>, eye: &Eye) -> Self {
         Self {
-            tasks: page.items.iter().map(|task| TaskView::new(task, rules, now)).collect(),
+            tasks: page.items.iter().map(|task| TaskView::new(task, eye)).collect(),
             next_cursor: page.next.as_deref(),
         }
     }
@@ -455,9 +457,9 @@ pub struct ClaimedView<'a> {
 }
 
 impl<'a> ClaimedView<'a> {
-    pub fn new(claimed: &'a Claimed, rules: &Rules, now: Timestamp, until: Timestamp) -> Self {
+    pub fn new(claimed: &'a Claimed, eye: &Eye, until: Timestamp) -> Self {
         Self {
-            task: TaskView::new(&claimed.task, rules, now),
+            task: TaskView::new(&claimed.task, eye),
             fence: claimed.claim.fence,
             token: format!("{:016x}", claimed.claim.token),
             lease_until: Time(until),
@@ -542,9 +544,13 @@ pub struct BatchShape {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use matins_core::NewTask;
     use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use matins_core::NewTask;
+
+    use super::super::Secrets;
+    use super::*;
 
     fn names(json: &str) -> BTreeSet<String> {
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -563,13 +569,13 @@ mod tests {
             result: Some(Json::trusted(r#"{"n":18446744073709551615}"#)),
             at,
         };
-        let rules = Rules::default();
+        let eye = eye(at);
         let answer = Answer { deduplicated: true, ..answer(entry.task()) };
-        let view = AnswerView { answer: &answer, rules: &rules, now: at, sight: Sight::Full };
+        let view = AnswerView { answer: &answer, eye: &eye, sight: Sight::Full };
         let json = serde_json::to_string(&view).unwrap();
         let full = NewTask::new(id, "sync", Json::null(), at);
         let task = Task::from_new(&full, at);
-        let whole = serde_json::to_string(&TaskView::new(&task, &rules, at)).unwrap();
+        let whole = serde_json::to_string(&TaskView::new(&task, &eye)).unwrap();
         assert_eq!(names(&json), names(&whole));
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         let filled: BTreeSet<&str> = value
@@ -585,6 +591,10 @@ mod tests {
         assert!(json.contains("18446744073709551615"));
     }
 
+    fn eye(now: Timestamp) -> Eye {
+        Eye { rules: Arc::default(), now, secrets: Secrets::Shown }
+    }
+
     fn answer(task: Task) -> Answer {
         Answer { task, deduplicated: false, replaced: false }
     }
@@ -594,12 +604,12 @@ mod tests {
         let at = Timestamp::from_second(1_800_000_000).unwrap();
         let mut new = NewTask::new(TaskId(uuid::Uuid::now_v7()), "t", Json::string("secret"), at);
         new.created_by = "other".into();
-        let rules = Rules::default();
+        let eye = eye(at);
         let mut answer = answer(Task::from_new(&new, at));
         for deduplicated in [true, false] {
             answer.deduplicated = deduplicated;
             let sight = Sight::Own("shop");
-            let view = AnswerView { answer: &answer, rules: &rules, now: at, sight };
+            let view = AnswerView { answer: &answer, eye: &eye, sight };
             let json = serde_json::to_string(&view).unwrap();
             assert_eq!(names(&json), ["id", "state", "deduplicated"].map(str::to_owned).into());
         }

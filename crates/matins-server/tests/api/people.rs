@@ -199,3 +199,35 @@ async fn a_local_caller_needs_no_token_and_is_named_in_the_audit_log() {
     let audit = server.ask(ADMIN, "GET", "/audit?limit=1", "").await.is(200).json();
     assert_eq!(audit["audit"][0]["who"], "local:ann");
 }
+
+/// K07: a secret that a command gets is for those who work, not for those who look.
+#[tokio::test]
+async fn a_viewer_does_not_see_the_secrets_in_payloads() {
+    let server = Server::new();
+    let payload = r#"{"argv":["x"],"env":{"PASSWORD":"S3KR1T-42"}}"#;
+    let task = format!(r#"{{"type":"command","payload":{payload}}}"#);
+    server.enqueue(&task).await;
+    let failed = server.fail("command", "no").await;
+    let id = server.enqueue(&task).await;
+    let schedule = format!(r#"{{"schedule":"0 2 * * *","type":"command","payload":{payload}}}"#);
+    server.put("/schedules/s", &schedule).await.is(201);
+    for path in [
+        "/tasks".to_owned(),
+        format!("/tasks/{id}"),
+        format!("/tasks/{failed}"),
+        "/dead_letters".to_owned(),
+        "/schedules".to_owned(),
+        "/schedules/s".to_owned(),
+    ] {
+        let seen = server.ask(VIEWER, "GET", &path, "").await.is(200);
+        assert!(!seen.text().contains("S3KR1T-42"), "{path}: {}", seen.text());
+        assert!(seen.text().contains(r#""env":{"PASSWORD":"***"}"#), "{path}: {}", seen.text());
+        for token in [OPERATOR, ADMIN] {
+            let seen = server.ask(token, "GET", &path, "").await.is(200);
+            assert!(seen.text().contains("S3KR1T-42"), "{path}: {}", seen.text());
+        }
+    }
+    let claim = r#"{"worker":"w1","types":["command"]}"#;
+    let claimed = server.post("/workers/claim", claim).await.is(200);
+    assert!(claimed.text().contains(payload), "whoever runs it gets it: {}", claimed.text());
+}

@@ -159,10 +159,30 @@ async fn previews_need_no_store_and_a_schedule_may_be_named_preview() {
 async fn a_file_keeps_its_schedules() {
     let server = Server::new();
     let spec = matins_core::schedule::ScheduleSpec::new("filed", "@daily", "sync");
-    server.client().apply_file(vec![spec]).await.unwrap();
+    server.client().apply_file(&[spec]).await.unwrap();
     assert_eq!(server.get("/schedules/filed").await.is(200).json()["managed_by"], "file");
     server.put("/schedules/filed", TICK).await.refused(409, "managed_by_file");
     server.delete("/schedules/filed").await.refused(409, "managed_by_file");
     server.post("/schedules/filed/trigger", "").await.is(200);
     server.post("/schedules/filed/pause", "").await.is(200);
+}
+
+#[tokio::test]
+async fn a_trigger_says_when_its_key_is_taken() {
+    let server = Server::new();
+    let keyed = r#"{"schedule":"0 2 * * *","type":"sync","execution_key":"{{ schedule.name }}"}"#;
+    server.put("/schedules/once", keyed).await.is(201);
+    let trigger = async || server.post("/schedules/once/trigger", "").await.is(200).json();
+    let first = trigger().await;
+    assert_eq!(first["deduplicated"], false);
+    let live = trigger().await;
+    assert_eq!((&live["deduplicated"], &live["task_id"]), (&json!(true), &first["task_id"]));
+    assert_ne!(live["label"], first["label"], "two triggers are two occurrences");
+    server.settle("sync", r#""outcome":"completed","result":1"#).await;
+    let completed = trigger().await;
+    assert_eq!(completed["deduplicated"], true);
+    assert_eq!(completed["task_id"], first["task_id"]);
+    let metrics = server.get("/metrics").await.is(200);
+    assert!(metrics.text().contains("matins_deduplicated_total 2"), "{}", metrics.text());
+    assert!(metrics.text().contains("matins_enqueued_total{type=\"sync\"} 1"));
 }

@@ -15,8 +15,14 @@ use super::connect;
 use super::error::{Failure, Res};
 pub use crate::migration::{Migrate, Migration};
 
-pub(super) const ALL: &[Migration] =
-    &[Migration { version: 1, name: "init", sql: include_str!("migrations/0001_init.sql") }];
+pub(super) const ALL: &[Migration] = &[
+    Migration { version: 1, name: "init", sql: include_str!("migrations/0001_init.sql") },
+    Migration {
+        version: 2,
+        name: "schedule_rows",
+        sql: include_str!("migrations/0002_schedule_rows.sql"),
+    },
+];
 
 /// The version this program works with.
 pub const LATEST: u32 = ALL[ALL.len() - 1].version;
@@ -140,4 +146,27 @@ fn apply_one(conn: &Connection, migration: &Migration) -> Res<()> {
         ],
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every step keeps what the steps before it could have stored.
+    #[test]
+    fn a_store_of_the_first_version_keeps_its_schedules() {
+        let conn = Connection::open_in_memory().unwrap();
+        apply_one(&conn, &ALL[0]).unwrap();
+        let rows = "INSERT INTO schedule VALUES
+            ('b', x'02', 3, NULL, '{\"b\": 1}', 5, 4), ('a', x'01', 7, 99, '{\"a\": 1}', 2, 1)";
+        conn.execute_batch(rows).unwrap();
+        let all = "SELECT group_concat(quote(name) || quote(uid) || rev || quote(next_due)
+            || state || decided || unrecorded, ' ' ORDER BY name) FROM schedule";
+        let stored = || conn.query_row(all, [], |row| row.get::<_, String>(0)).unwrap();
+        let before = stored();
+        let done = bring_up_to_date(&conn).unwrap();
+        assert_eq!(done, ALL[1..]);
+        assert_eq!(stored(), before);
+        assert!(before.contains("'a'X'01'799"), "{before}");
+    }
 }

@@ -19,9 +19,11 @@ use matins_core::why::Surroundings;
 use uuid::Uuid;
 
 use super::SqliteStore;
+use super::error::Res;
 use super::migrate::LATEST;
 use super::prune::{Cutoffs, Kind, STEP};
 use super::reader::Reader;
+use super::schedules::Put;
 use super::time::us;
 use super::writer::{Errand, Job, Weight};
 
@@ -138,10 +140,13 @@ fn give_back(batch: ClaimBatch) -> Option<Box<dyn Job>> {
 #[async_trait]
 impl Timetables for SqliteStore {
     async fn put_schedules(&self, writes: Vec<(Expect, ScheduleState)>) -> Result<Vec<bool>> {
+        let writes = writes.into_iter().map(Put::new).collect::<Res<Vec<_>>>()?;
+        let bytes = writes.iter().map(Put::byte_len).sum();
+        let weight = Weight { rows: writes.len(), bytes };
         let each = move |tx: &mut super::Tx<'_>| {
-            writes.iter().map(|(expect, state)| tx.put_schedule(*expect, state)).collect()
+            writes.iter().map(|write| tx.put_schedule(write)).collect()
         };
-        self.writer.call(ONE, each).await
+        self.writer.call(weight, each).await
     }
 
     async fn remove_schedule(&self, name: &str, act: &Act) -> Result<bool> {

@@ -17,9 +17,9 @@ use super::tx::Tx;
 /// Rows that one transaction deletes.
 pub(super) const STEP: usize = 500;
 
-/// How long traces are remembered: turns of an idle concurrency_key, which matter only to tasks
-/// that were due before the last one, and entries of retired workers.
-const TRACES_KEPT: Duration = Duration::from_secs(7 * 86_400);
+/// How long the turns of an idle concurrency_key are remembered: they matter only to tasks that
+/// were due before the last one.
+const TURNS_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// A kind of thing that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +28,21 @@ pub(super) enum Kind {
     Ledger,
     Occurrences,
     Audit,
-    Traces,
+    Operations,
+    Workers,
+    Turns,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Tasks, Self::Ledger, Self::Occurrences, Self::Audit, Self::Traces];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Tasks,
+        Self::Ledger,
+        Self::Occurrences,
+        Self::Audit,
+        Self::Operations,
+        Self::Workers,
+        Self::Turns,
+    ];
 
     pub(super) fn counter(self, pruned: &mut Pruned) -> Option<&mut u64> {
         match self {
@@ -41,7 +50,9 @@ impl Kind {
             Self::Ledger => Some(&mut pruned.ledger),
             Self::Occurrences => Some(&mut pruned.occurrences),
             Self::Audit => Some(&mut pruned.audit),
-            Self::Traces => None,
+            Self::Operations => Some(&mut pruned.operations),
+            Self::Workers => Some(&mut pruned.workers),
+            Self::Turns => None,
         }
     }
 }
@@ -55,7 +66,7 @@ pub(super) struct Cutoffs {
     ledger: Option<i64>,
     occurrences: Option<i64>,
     audit: Option<i64>,
-    traces: Option<i64>,
+    turns: Option<i64>,
 }
 
 impl Cutoffs {
@@ -70,7 +81,7 @@ impl Cutoffs {
             ledger: retention.ledger.and_then(before),
             occurrences: before(retention.occurrences),
             audit: before(retention.audit),
-            traces: before(TRACES_KEPT),
+            turns: before(TURNS_KEPT),
         }
     }
 }
@@ -98,8 +109,9 @@ impl Tx<'_> {
             Kind::Tasks => return self.prune_tasks(cutoffs, limit),
             Kind::Ledger => cutoffs.ledger,
             Kind::Occurrences => cutoffs.occurrences,
-            Kind::Audit => cutoffs.audit,
-            Kind::Traces => cutoffs.traces,
+            Kind::Audit | Kind::Operations => cutoffs.audit,
+            Kind::Workers => cutoffs.completed,
+            Kind::Turns => cutoffs.turns,
         };
         let Some(cutoff) = cutoff else { return Ok(0) };
         let most = limit as i64;
@@ -108,10 +120,9 @@ impl Tx<'_> {
             Kind::Ledger => self.prune_ledger(cutoff, most),
             Kind::Occurrences => self.prune_occurrences(cutoff, most),
             Kind::Audit => self.run(Sql::AuditPrune, params![cutoff, most]),
-            Kind::Traces => {
-                self.run(Sql::WorkerSweep, params![cutoff])?;
-                self.run(Sql::TurnPrune, params![cutoff, most])
-            }
+            Kind::Operations => self.prune_operations(cutoff, limit),
+            Kind::Workers => self.run(Sql::WorkerPrune, params![cutoff, most]),
+            Kind::Turns => self.run(Sql::TurnPrune, params![cutoff, most]),
         }
     }
 
@@ -128,7 +139,12 @@ impl Tx<'_> {
             }
             Kind::Occurrences => (Sql::OccurrenceOld, cutoffs.occurrences),
             Kind::Audit => (Sql::AuditOld, cutoffs.audit),
-            Kind::Traces => return Ok(false),
+            Kind::Operations => {
+                let Some(cutoff) = cutoffs.audit else { return Ok(false) };
+                return Ok(!self.operations_over(cutoff)?.is_empty());
+            }
+            Kind::Workers => (Sql::WorkerOld, cutoffs.completed),
+            Kind::Turns => return Ok(false),
         };
         let Some(cutoff) = cutoff else { return Ok(false) };
         Ok(self.one(sql, params![cutoff, 1], |_| Ok(()))?.is_some())
@@ -211,6 +227,31 @@ impl Tx<'_> {
                 id: row.get(4)?,
             })
         })
+    }
+
+    /// Finished operations whose time is over, with that time. They are few.
+    fn operations_over(&mut self, cutoff: i64) -> Res<Vec<(i64, Uuid)>> {
+        let old: Vec<(Uuid, Option<String>)> =
+            self.all(Sql::OperationOld, params![cutoff], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut over = Vec::new();
+        for (id, finished_at) in old {
+            let finished_at = finished_at.as_deref().map(str::parse).transpose();
+            let finished_at = finished_at.map_err(|error: jiff::Error| {
+                Failure::broken(format!("operation {id} finished at: {error}"))
+            })?;
+            over.extend(finished_at.map(us).filter(|at| *at <= cutoff).map(|at| (at, id)));
+        }
+        over.sort_unstable();
+        Ok(over)
+    }
+
+    fn prune_operations(&mut self, cutoff: i64, limit: usize) -> Res<usize> {
+        let mut over = self.operations_over(cutoff)?;
+        over.truncate(limit);
+        for (_, id) in &over {
+            self.run(Sql::OperationDelete, params![id])?;
+        }
+        Ok(over.len())
     }
 
     fn prune_occurrences(&mut self, cutoff: i64, limit: i64) -> Res<usize> {

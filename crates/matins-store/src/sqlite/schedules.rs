@@ -32,10 +32,28 @@ fn armed(state: &ScheduleState) -> Option<i64> {
     opt_us(state.next_due.filter(|_| state.status == ScheduleStatus::Active))
 }
 
+/// A schedule to be written. It is put into words before the writer has it, so that whoever waits
+/// for the writer waits for its rows alone.
+pub(super) struct Put {
+    expect: Expect,
+    state: ScheduleState,
+    text: String,
+}
+
+impl Put {
+    pub(super) fn new((expect, state): (Expect, ScheduleState)) -> Res<Self> {
+        Ok(Self { expect, text: serde_json::to_string(&state)?, state })
+    }
+
+    pub(super) fn byte_len(&self) -> usize {
+        self.text.len()
+    }
+}
+
 impl Tx<'_> {
-    pub(super) fn put_schedule(&mut self, expect: Expect, state: &ScheduleState) -> Res<bool> {
+    pub(super) fn put_schedule(&mut self, put: &Put) -> Res<bool> {
+        let Put { expect, state, text } = put;
         let name = &*state.spec.name;
-        let text = serde_json::to_string(state)?;
         let (rev, due) = (state.rev.cast_signed(), armed(state));
         let decided = decided(state);
         let written = match expect {

@@ -54,9 +54,11 @@ impl Tx<'_> {
                 self.run(Sql::SettingDelete, params![FROZEN, ""])?;
                 self.mem.settings.frozen = None;
             }
-            SettingChange::Pool { name, setting } => {
-                self.put_setting(POOL, name, &serde_json::to_string(setting)?)?;
-                self.mem.settings.pools.insert(name.clone(), setting.clone());
+            SettingChange::Pool { name, change } => {
+                let mut setting = self.mem.settings.pools.get(name).cloned().unwrap_or_default();
+                setting.apply(change);
+                self.put_setting(POOL, name, &serde_json::to_string(&setting)?)?;
+                self.mem.settings.pools.insert(name.clone(), setting);
             }
             SettingChange::Limits(limits) => self.set_limits(limits)?,
         }

@@ -1,6 +1,8 @@
 //! Files that are not what they should be, and the schema.
 
-use matins_core::store::{Queue, Store, StoreError};
+use matins_core::limits::Limits;
+use matins_core::schedule::{self, ManagedBy, ScheduleSpec};
+use matins_core::store::{Expect, Queue, Store, StoreError, Timetables};
 use matins_store::sqlite::migrate;
 use matins_store::sqlite::{Migrate, raw::Raw};
 use matins_store::{Options, SqliteStore};
@@ -132,4 +134,33 @@ fn the_bare_store_does_what_it_says_and_leaves_nothing() {
     assert!(worked.per_second() > 0.0);
     drop(raw);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// A file with very many schedules is written in the time that its bytes take: rows share pages.
+#[tokio::test]
+async fn schedules_take_the_room_that_they_need() {
+    const COUNT: u64 = 2_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("matins.db");
+    let store = SqliteStore::open(&path, Options::default()).unwrap();
+    let empty = std::fs::metadata(&path).unwrap().len();
+    let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();
+    let mut bytes = 0;
+    let write = |n: u64| {
+        let mut spec = ScheduleSpec::new(&format!("job-{n:06}"), "0 2 * * *", "quick");
+        spec.execution_key = Some(format!("job-{n}-{{{{ occurrence.date }}}}"));
+        spec.note = Some("what is more than a quarter of a page".repeat(4));
+        let by = ManagedBy::File;
+        schedule::create(uuid::Uuid::now_v7(), spec, by, &Limits::default(), now).unwrap()
+    };
+    let states: Vec<_> = (0..COUNT).map(write).collect();
+    for state in &states {
+        bytes += serde_json::to_string(state).unwrap().len() as u64;
+    }
+    let writes = states.into_iter().map(|state| (Expect::Absent, state)).collect();
+    let written = store.put_schedules(writes).await.unwrap();
+    assert_eq!(written, vec![true; COUNT as usize]);
+    store.close().await.unwrap();
+    let grown = std::fs::metadata(&path).unwrap().len() - empty;
+    assert!(grown < 2 * bytes, "{bytes} bytes of schedules took {grown}");
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use matins_core::store::{PoolSetting, Queue, Records, SettingChange, Store, TypeLimit};
+use matins_core::store::{
+    PoolChange, PoolSetting, Queue, Records, SettingChange, Store, TypeLimit,
+};
 use matins_core::task::NewTask;
 
 use super::bed::{Bed, at, done, keyed, task, worker};
@@ -29,9 +31,14 @@ async fn nothing_remembered_is_trusted_after_another_has_written() {
                 other.end(&claimed, done("1")).await;
             }
         }
-        let paused = PoolSetting { paused: round % 2 == 0, ..PoolSetting::default() };
-        let change = SettingChange::Pool { name: "default".into(), setting: paused };
-        a.change_setting(change, None).await.unwrap();
+        let pause = PoolChange { paused: Some(round % 2 == 0), ..PoolChange::default() };
+        let resize = PoolChange { size: Some(Some(round + 1)), ..PoolChange::default() };
+        for (side, change) in [(&a, pause), (&b, resize)] {
+            let change = SettingChange::Pool { name: "default".into(), change };
+            side.change_setting(change, None).await.unwrap();
+        }
+        let expected = PoolSetting { paused: round % 2 == 0, note: None, size: Some(round + 1) };
+        assert_eq!(a.settings().await.unwrap().pools["default"], expected);
         assert_eq!(b.claim(1).await.is_empty(), round % 2 == 0);
     }
     assert!(fences.iter().rev().take(2).all(|fence| *fence >= 20));

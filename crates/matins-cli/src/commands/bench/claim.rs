@@ -14,7 +14,7 @@ use matins_core::Json;
 use matins_core::lifecycle::{Outcome, Settlement, Trace, later, settle};
 use matins_core::rate::Rate;
 use matins_core::retry::RetryPolicy;
-use matins_core::store::{ClaimRequest, PoolSetting, SettingChange, Store, TypeLimit, Types};
+use matins_core::store::{ClaimRequest, PoolChange, SettingChange, Store, TypeLimit, Types};
 use matins_core::task::{Claimed, Name, NewTask, WorkerId};
 use matins_runtime::client::new_id;
 
@@ -132,8 +132,8 @@ impl Shelf {
             concurrency_key: None,
             per_key: 1,
         };
-        let setting = PoolSetting { paused: true, note: None, size: None };
-        let pause = SettingChange::Pool { name: PAUSED_POOL.into(), setting };
+        let change = PoolChange { paused: Some(true), ..PoolChange::default() };
+        let pause = SettingChange::Pool { name: PAUSED_POOL.into(), change };
         for change in [SettingChange::Limits(vec![limit]), pause] {
             self.store.change_setting(change, None).await.map_err(node::said)?;
         }

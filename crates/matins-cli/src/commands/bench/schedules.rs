@@ -50,7 +50,7 @@ pub(super) async fn measure(bench: &Workbench, size: &Size, figures: &mut Figure
     let specs = dormant(many)?;
     let node = Node::start(&place, 100, None).await?;
     let begin = Instant::now();
-    node.client().apply_file(specs).await.map_err(node::said)?;
+    node.client().apply_file(&specs).await.map_err(node::said)?;
     figures.record(written, begin.elapsed().as_secs_f64(), []);
     // One that comes due while nobody is there to fire it.
     let soon = Timestamp::now() + SignedDuration::from_secs(1);

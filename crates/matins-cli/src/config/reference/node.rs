@@ -300,7 +300,7 @@ pub(crate) static RETENTION: Section = Section {
             "How long a completed `execution_key` is remembered.",
         ),
         key("occurrences", "duration", "`400d`", "History of schedules."),
-        key("audit", "duration", "`400d`", "Audit log."),
+        key("audit", "duration", "`400d`", "Audit log, and finished operations."),
     ],
 };
 

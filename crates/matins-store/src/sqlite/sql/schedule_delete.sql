@@ -1,3 +1,3 @@
 -- Purpose: a schedule is removed; its history stays.
--- Index: primary key.
+-- Index: name.
 DELETE FROM schedule WHERE name = ?1

@@ -1,3 +1,3 @@
 -- Purpose: schedules by name, from the first.
--- Index: primary key.
+-- Index: name.
 SELECT state FROM schedule ORDER BY name LIMIT ?1

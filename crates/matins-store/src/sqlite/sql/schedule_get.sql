@@ -1,3 +1,3 @@
 -- Purpose: a schedule.
--- Index: primary key.
+-- Index: name.
 SELECT state FROM schedule WHERE name = ?1

@@ -1,3 +1,3 @@
 -- Purpose: schedules by name.
--- Index: primary key, range.
+-- Index: name, range.
 SELECT state FROM schedule WHERE name > ?1 ORDER BY name LIMIT ?2

@@ -1,3 +1,3 @@
 -- Purpose: identity and revision of a schedule.
--- Index: primary key.
+-- Index: name.
 SELECT uid, rev FROM schedule WHERE name = ?1

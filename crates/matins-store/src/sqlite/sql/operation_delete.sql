@@ -1,0 +1,3 @@
+-- Purpose: an operation whose time is over.
+-- Index: primary key.
+DELETE FROM operation WHERE id = ?1
