@@ -27,7 +27,7 @@ use std::time::Duration;
 use matins_core::cron::Zone;
 use matins_core::schedule::ScheduleSpec;
 use matins_runtime::executors::Setting;
-use matins_runtime::rules::Rules;
+use matins_runtime::rules::{AllowCommands, Rules};
 use matins_server::auth::Role;
 
 use cursor::{Cursor, Env, Reader, Table};
@@ -50,6 +50,18 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoreLocation {
     Sqlite(PathBuf),
+    /// An address that may hold a password.
+    Postgres(Secret),
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +123,7 @@ pub(crate) struct Config {
     /// Named by a flag or the environment: whoever does that means a store that is there.
     pub(crate) store_is_asked_for: bool,
     pub(crate) migrate_by_itself: bool,
+    pub(crate) store_connections: usize,
     pub(crate) listen: SocketAddr,
     pub(crate) public_url: Option<String>,
     pub(crate) allowed_hosts: Vec<String>,
@@ -219,7 +232,11 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
     };
     let data_dir = table.get("data_dir", Cursor::path).unwrap_or_else(|| base.join(".matins"));
     let store = table.get("store", server::store);
-    let rules = rules(&table, base);
+    let mut rules = rules(&table, base);
+    if matches!(store, Some(StoreLocation::Postgres(_))) && !table.has("allow_commands") {
+        // Whoever may write to a database must not thereby get a shell.
+        rules.allow_commands = AllowCommands::None;
+    }
     let config = Config {
         file: None,
         source: String::new(),
@@ -228,6 +245,9 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
         migrate_by_itself: table
             .get("migrate", |c| c.word(&[("auto", true), ("manual", false)]))
             .unwrap_or(true),
+        store_connections: table
+            .get("store_connections", |c| c.count(3..=100))
+            .map_or(3, |count| count as usize),
         listen: table
             .get("listen", server::listen)
             .unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)),

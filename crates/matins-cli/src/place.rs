@@ -16,15 +16,45 @@ pub(crate) fn token_path(config: &Config) -> PathBuf {
     config.data_dir.join("token")
 }
 
-/// The lock that says that a server runs on this store. Beside the store, not in `data_dir`:
-/// two configurations may name the same file.
-pub(crate) fn store_lock(config: &Config) -> PathBuf {
-    suffixed(&store_file(config), ".lock")
+/// The name of a node that listens on this port.
+pub(crate) fn node_name(config: &Config, port: u16) -> String {
+    config.node_id.clone().unwrap_or_else(|| format!("{}-{port}", crate::serve::hostname()))
+}
+
+/// The lock that says that a server runs. Of a file there is one server: the lock lies beside
+/// it, not in `data_dir`, because two configurations may name the same file. Of a database there
+/// are many: each node has its own.
+pub(crate) fn server_lock(config: &Config) -> PathBuf {
+    match crate::storage::file(config) {
+        Some(path) => suffixed(&true_name(path), ".lock"),
+        None => node_lock(config, &node_name(config, config.listen.port())),
+    }
+}
+
+pub(crate) fn node_lock(config: &Config, node: &str) -> PathBuf {
+    config.data_dir.join(format!("{node}.lock"))
+}
+
+/// What tells this folder's nodes from others of the same name elsewhere; made once.
+pub(crate) fn home(config: &Config) -> Result<String> {
+    let path = config.data_dir.join("home");
+    let failed = |error: io::Error| Failure::io(format!("the file {}", path.display()), &error);
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    match file {
+        Ok(mut file) => {
+            let id = uuid::Uuid::new_v4().to_string();
+            file.write_all(id.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+            Ok(id)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::read_to_string(&path).map(|id| id.trim().to_owned()).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// Another name for the same file must meet the same lock.
-fn store_file(config: &Config) -> PathBuf {
-    let path = crate::storage::path(config);
+fn true_name(path: &Path) -> PathBuf {
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     let beside = || Some(folder?.join(path.file_name()?));
     path.canonicalize().ok().or_else(beside).unwrap_or_else(|| path.to_owned())
@@ -38,7 +68,7 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 
 /// Whether a server runs on this store.
 pub(crate) fn is_served(config: &Config) -> bool {
-    NodeLock::holder(&store_lock(config)).is_some()
+    NodeLock::holder(&server_lock(config)).is_some()
 }
 
 /// Makes `data_dir`, closed to others and ignored by git.
@@ -92,7 +122,13 @@ pub(crate) struct ServerFile {
 
 impl ServerFile {
     pub(crate) fn path(config: &Config) -> PathBuf {
-        suffixed(&store_file(config), ".server")
+        match crate::storage::file(config) {
+            Some(path) => suffixed(&true_name(path), ".server"),
+            None => {
+                let node = node_name(config, config.listen.port());
+                config.data_dir.join(format!("{node}.server"))
+            }
+        }
     }
 
     /// Written whole or not at all.
@@ -108,7 +144,7 @@ impl ServerFile {
 
     /// The server that holds the lock of this store, if one does.
     pub(crate) fn live(config: &Config) -> Option<Self> {
-        let holder = NodeLock::holder(&store_lock(config))?;
+        let holder = NodeLock::holder(&server_lock(config))?;
         let text = fs::read_to_string(Self::path(config)).ok()?;
         let file: Self = serde_json::from_str(&text).ok()?;
         // A file that an earlier server left behind is not about this one.

@@ -13,6 +13,7 @@ mod logs;
 mod reload;
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -131,11 +132,19 @@ struct Starting {
 impl Starting {
     async fn new(config: &Config, serve: &Serve) -> Result<Self> {
         place::make(&config.data_dir)?;
-        let lock = lock(config).await?;
+        // Of a file there is one server, whatever it is called: that is said first.
+        let file_lock = match storage::file(config) {
+            Some(_) => Some(lock(config).await?),
+            None => None,
+        };
         let store = storage::open(config).await?;
         let listener = if serve.does(Role::Api) { Some(listen(config.listen)?) } else { None };
         let port = listener.as_ref().map_or(config.listen.port(), |(_, at)| at.port());
-        let node_id = config.node_id.clone().unwrap_or_else(|| format!("{}-{port}", hostname()));
+        let name = place::node_name(config, port);
+        let (lock, node_id) = match file_lock {
+            Some(lock) => (lock, name),
+            None => lock_node(config, name).await?,
+        };
         Ok(Self { lock, store, listener, node_id })
     }
 
@@ -290,13 +299,30 @@ async fn door_ended(door: &mut Option<tokio::task::JoinHandle<std::io::Result<()
     }
 }
 
-async fn lock(config: &Config) -> Result<NodeLock> {
-    let path = place::store_lock(config);
+async fn acquire(path: PathBuf) -> Result<std::result::Result<NodeLock, LockError>> {
     let acquired = tokio::task::spawn_blocking(move || NodeLock::acquire(&path)).await;
-    match acquired.map_err(|error| Failure::failed(error.to_string()))? {
+    acquired.map_err(|error| Failure::failed(error.to_string()))
+}
+
+/// The lock of a node. A live holder of its name is no predecessor: then this one is another node.
+async fn lock_node(config: &Config, name: String) -> Result<(NodeLock, String)> {
+    match acquire(place::node_lock(config, &name)).await? {
+        Ok(lock) => Ok((lock, name)),
+        Err(LockError::Held { .. }) => {
+            let own = format!("{name}-{}", std::process::id());
+            tracing::warn!(node_id = own, "a node called {name} runs here already");
+            let lock = acquire(place::node_lock(config, &own)).await?;
+            Ok((lock.map_err(|error| Failure::failed(error.to_string()))?, own))
+        }
+        Err(error) => Err(Failure::failed(error.to_string())),
+    }
+}
+
+async fn lock(config: &Config) -> Result<NodeLock> {
+    match acquire(place::server_lock(config)).await? {
         Ok(lock) => Ok(lock),
         Err(LockError::Held { pid, .. }) => {
-            let store = storage::path(config).display();
+            let store = storage::shown(config);
             let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
             let message = format!("a server runs on {store} already: process {pid}");
             let hint = "stop that one first, or give this one another store";

@@ -4,31 +4,46 @@ use std::path::Path;
 use std::sync::Arc;
 
 use matins_core::store::{Store, StoreError};
-use matins_store::{Options, SqliteStore};
+use matins_store::{Migrate, Migration, PostgresStore, SqliteStore, postgres, sqlite};
 
 use crate::config::{Config, StoreLocation};
 use crate::failure::{Exit, Failure, Result};
 use crate::place;
 
-pub(crate) fn path(config: &Config) -> &Path {
-    let StoreLocation::Sqlite(path) = &config.store;
-    path
+/// The file of the store, if it is one.
+pub(crate) fn file(config: &Config) -> Option<&Path> {
+    match &config.store {
+        StoreLocation::Sqlite(path) => Some(path),
+        StoreLocation::Postgres(_) => None,
+    }
 }
 
+/// Where the store is, for people: without secrets.
+pub(crate) fn shown(config: &Config) -> String {
+    match &config.store {
+        StoreLocation::Sqlite(path) => format!("sqlite:{}", path.display()),
+        StoreLocation::Postgres(url) => {
+            postgres::location(&url.0).unwrap_or_else(|_| "postgres".to_owned())
+        }
+    }
+}
+
+/// Whether there may be something to look at. A database is asked itself.
 pub(crate) fn exists(config: &Config) -> bool {
-    path(config).exists()
+    file(config).is_none_or(Path::exists)
 }
 
 /// What whoever only looks is told of a store that is not there.
 pub(crate) fn missing(config: &Config) -> Failure {
-    Failure::unreachable(format!("no store at {}", path(config).display()))
+    let place = file(config).map_or_else(|| shown(config), |path| path.display().to_string());
+    Failure::unreachable(format!("no store at {place}"))
         .hint("is the path right? matins serve, run and enqueue make a store where there is none")
 }
 
 /// Makes `data_dir` if the store lies in it. Any other folder must be there: a store is not put
 /// where a mistyped path leads.
 pub(crate) fn make_folder(config: &Config) -> Result<()> {
-    match path(config).parent() {
+    match file(config).and_then(Path::parent) {
         Some(folder) if folder == config.data_dir => place::make(folder),
         _ => Ok(()),
     }
@@ -37,22 +52,63 @@ pub(crate) fn make_folder(config: &Config) -> Result<()> {
 /// Opens it, making it in its folder if there is none.
 pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Store>> {
     make_folder(config)?;
-    let path = path(config).to_owned();
-    let migrate = if config.migrate_by_itself {
-        matins_store::sqlite::Migrate::Auto
-    } else {
-        matins_store::sqlite::Migrate::Manual
+    let migrate = if config.migrate_by_itself { Migrate::Auto } else { Migrate::Manual };
+    let opened: std::result::Result<Arc<dyn Store>, StoreError> = match &config.store {
+        StoreLocation::Sqlite(path) => {
+            let path = path.clone();
+            let options = sqlite::Options { migrate, ..sqlite::Options::default() };
+            blocking(move || SqliteStore::open(&path, options)).await?.map(|store| {
+                let store: Arc<dyn Store> = Arc::new(store);
+                store
+            })
+        }
+        StoreLocation::Postgres(url) => {
+            let connections = config.store_connections;
+            let options = postgres::Options { migrate, connections, ..Default::default() };
+            PostgresStore::open(&url.0, options).await.map(|store| {
+                let store: Arc<dyn Store> = Arc::new(store);
+                store
+            })
+        }
     };
-    let options = Options { migrate, ..Options::default() };
-    let opening = tokio::task::spawn_blocking(move || SqliteStore::open(&path, options));
-    match opening.await {
-        Ok(Ok(store)) => Ok(Arc::new(store)),
-        Ok(Err(error)) => Err(refused(config, &error)),
-        Err(panic) => Err(Failure::failed(format!("opening the store broke: {panic}"))),
-    }
+    opened.map_err(|error| refused(config, &error))
+}
+
+/// Steps of the schema that the store lacks.
+pub(crate) async fn pending(config: &Config) -> Result<Vec<Migration>> {
+    let pending = match &config.store {
+        StoreLocation::Sqlite(path) => {
+            let path = path.clone();
+            blocking(move || sqlite::migrate::pending(&path)).await?
+        }
+        StoreLocation::Postgres(url) => postgres::migrate::pending(&url.0).await,
+    };
+    pending.map_err(|error| refused(config, &error))
+}
+
+/// Brings the schema up to date; answers what was done.
+pub(crate) async fn migrate(config: &Config) -> Result<Vec<Migration>> {
+    make_folder(config)?;
+    let done = match &config.store {
+        StoreLocation::Sqlite(path) => {
+            let path = path.clone();
+            blocking(move || sqlite::migrate::apply(&path)).await?
+        }
+        StoreLocation::Postgres(url) => postgres::migrate::apply(&url.0).await,
+    };
+    done.map_err(|error| refused(config, &error))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|panic| Failure::failed(format!("opening the store broke: {panic}")))
 }
 
 pub(crate) fn refused(config: &Config, error: &StoreError) -> Failure {
-    let place = path(config).display();
-    Failure::new(Exit::Unreachable, format!("the store {place}: {error}"))
+    let message = match file(config) {
+        Some(path) => format!("the store {}: {error}", path.display()),
+        // Its errors name the place.
+        None => error.to_string(),
+    };
+    Failure::new(Exit::Unreachable, message)
 }

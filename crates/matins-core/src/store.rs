@@ -561,9 +561,21 @@ pub trait Store: Queue + Timetables + Records {
     /// A trivial round trip on a path of its own, so that it answers while the store works.
     async fn ping(&self) -> Result<()>;
 
+    /// The clock that instants are to be taken from, where several machines share the store;
+    /// `None`: that of the host.
+    async fn clock(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
+    }
+
     /// Resolves when somebody outside this process may have changed the store, at the latest
     /// with the next real change after the call. A hint: polling is the truth.
     async fn changed(&self);
+
+    /// Resolves when a worker was found dead before its lease was over: it is retired, and its
+    /// claims have lapsed. A store that has no other sign of life than leases never does.
+    async fn worker_died(&self) {
+        std::future::pending().await
+    }
 
     /// Deletes things whose time is over, at most `limit` of each kind. An occurrence is as old
     /// as its `fired_at`, or its nominal time when it did not fire. The ledger answers for a

@@ -22,7 +22,7 @@ use matins_core::task::{Attempt, Name, NewTask, State, Task, TaskId};
 use matins_core::why::{Why, why};
 use uuid::Uuid;
 
-use crate::clock::{Clock, HostClock};
+use crate::clock::{Clock, SharedClock};
 use crate::error::ClientError;
 use crate::events::{Events, What};
 use crate::executors::check_ad_hoc;
@@ -62,13 +62,16 @@ pub(crate) struct Inner {
     foreign: Mutex<Option<(Timestamp, BTreeMap<Name, TypeLimit>)>>,
 }
 
+/// Longest time that the store's clock may take to answer and still be followed.
+const CLOCK_WAY_MAX: Duration = Duration::from_millis(500);
+
 /// How long limits of foreign types may be out of date.
 const FOREIGN_LIMITS_AGE: Duration = Duration::from_secs(5);
 
 impl Client {
     /// A client of a store that this process does not run an engine on.
     pub fn new(store: Arc<dyn Store>, rules: Rules) -> Self {
-        Self::with_clock(store, rules, Arc::new(HostClock))
+        Self::with_clock(store, rules, Arc::new(SharedClock::default()))
     }
 
     pub fn with_clock(store: Arc<dyn Store>, rules: Rules, clock: Arc<dyn Clock>) -> Self {
@@ -88,6 +91,18 @@ impl Client {
 
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
+    }
+
+    /// Sets the clock by the store's own, where it has one. An answer that was long on its way
+    /// says too little.
+    pub async fn follow_clock(&self) -> std::result::Result<(), StoreError> {
+        let sent = self.inner.clock.boot_ns();
+        let Some(told) = self.inner.store.clock().await? else { return Ok(()) };
+        let way = Duration::from_nanos(self.inner.clock.boot_ns().saturating_sub(sent));
+        if way <= CLOCK_WAY_MAX {
+            self.inner.clock.follow(told.saturating_add(way / 2).unwrap_or(told));
+        }
+        Ok(())
     }
 
     pub fn now(&self) -> Timestamp {

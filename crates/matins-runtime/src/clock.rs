@@ -16,6 +16,9 @@ pub trait Clock: Send + Sync {
     /// `CLOCK_BOOTTIME` in nanoseconds: only grows, and counts suspension too.
     fn boot_ns(&self) -> u64;
 
+    /// Goes on from what the store's own clock says now.
+    fn follow(&self, _shared: Timestamp) {}
+
     /// A random number.
     fn random(&self) -> u64 {
         rand::random()
@@ -43,6 +46,30 @@ impl Clock for HostClock {
         let id = rustix::time::ClockId::Monotonic;
         let time = rustix::time::clock_gettime(id);
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+}
+
+/// The clocks of the host, the wall clock set by a store that several machines share: what they
+/// write must be comparable, however their own clocks go.
+#[derive(Debug, Default)]
+pub struct SharedClock {
+    offset_us: AtomicI64,
+}
+
+impl Clock for SharedClock {
+    fn now(&self) -> Timestamp {
+        let host = HostClock.now().as_microsecond();
+        let shared = host.saturating_add(self.offset_us.load(Ordering::Relaxed));
+        Timestamp::from_microsecond(shared).unwrap_or(Timestamp::MAX)
+    }
+
+    fn boot_ns(&self) -> u64 {
+        HostClock.boot_ns()
+    }
+
+    fn follow(&self, shared: Timestamp) {
+        let offset = shared.as_microsecond() - HostClock.now().as_microsecond();
+        self.offset_us.store(offset, Ordering::Relaxed);
     }
 }
 

@@ -65,6 +65,10 @@ pub struct EngineConfig {
     /// No other server runs on this store, because this one holds the lock that only one can
     /// have: whoever was the server before is gone, whatever its node was called.
     pub sole: bool,
+    /// What only servers that follow each other have in common, because a lock lets one at a time
+    /// have it: this node's folder and name. Where it is set, it and not the name tells who the
+    /// predecessor was.
+    pub home: Option<String>,
     /// Commands are run here, so that a dead predecessor may have left processes: they are ended
     /// before anything is taken over.
     pub runs_commands: bool,
@@ -93,6 +97,7 @@ impl Default for EngineConfig {
             only: None,
             incarnation: Uuid::new_v4(),
             sole: false,
+            home: None,
             runs_commands: false,
         }
     }
@@ -187,6 +192,7 @@ impl Engine {
             config,
         });
         core.write_limits().await?;
+        core.client.follow_clock().await?;
         lease::take_over(&core).await?;
         lease::register(&core).await?;
         reaper::hold_judgement(&core);

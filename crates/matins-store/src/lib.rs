@@ -10,6 +10,7 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use migration::{Migrate, Migration};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 

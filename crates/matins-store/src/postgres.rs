@@ -8,7 +8,7 @@
 //!
 //! What an enqueue, a claim or an end does is in `migrations/0002_functions.sql`, with the order of
 //! its locks. Here are the values going in and out. Instants come from the caller; a runtime that
-//! serves several machines takes them from the database's clock ([`PostgresStore::clock`]).
+//! serves several machines takes them from the database's clock.
 //!
 //! # Failure
 //!
@@ -100,7 +100,7 @@ impl PostgresStore {
     /// Connects, and makes or updates the schema as `options` say.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
         let config = config(url)?;
-        let location = location(&config);
+        let location = place(&config);
         Self::open_inner(&config, &location, options).await.map_err(|failure| {
             match failure.into() {
                 StoreError::Broken(text) => StoreError::Broken(format!("{location}: {text}")),
@@ -146,10 +146,6 @@ impl PostgresStore {
     }
 
     /// What the database's clock says.
-    pub async fn clock(&self) -> Result<Timestamp> {
-        Ok(self.ask_the_time().await?)
-    }
-
     async fn ask_the_time(&self) -> Res<Timestamp> {
         let row = self.control.one(Sql::Ping, &[]).await?;
         row::at(&row.ok_or_else(|| Failure::broken("the database does not tell the time"))?, 0)
@@ -181,8 +177,12 @@ fn config(url: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// Where it is, without secrets.
-fn location(config: &Config) -> String {
+/// Where a database is, without secrets; an error when `url` is no address of one.
+pub fn location(url: &str) -> Result<String> {
+    Ok(place(&config(url)?))
+}
+
+fn place(config: &Config) -> String {
     use tokio_postgres::config::Host;
     let hosts: Vec<String> = config
         .get_hosts()

@@ -48,7 +48,7 @@ fn summary(config: &Config, out: &Output) -> String {
     let file = config.file.as_ref().map(|file| file.display().to_string());
     let mut facts = Facts::new(10);
     facts.plain("file", Some(file.as_deref().unwrap_or("none: built-in defaults")));
-    facts.add("store", format!("sqlite:{}", crate::storage::path(config).display()));
+    facts.add("store", crate::storage::shown(config));
     facts.add("listen", config.listen.to_string());
     let pools = config.rules.pool_sizes();
     let pools: Vec<String> = pools.iter().map(|(name, size)| format!("{name} {size}")).collect();

@@ -151,7 +151,8 @@ fn permissions(config: &Config) -> Finding {
         let mode = std::fs::metadata(path).ok().map(|found| found.permissions().mode());
         mode.filter(|mode| mode & 0o077 != 0)
     };
-    for path in [place::token_path(config), storage::path(config).to_owned()] {
+    let token = Some(place::token_path(config));
+    for path in token.into_iter().chain(storage::file(config).map(Path::to_owned)) {
         if let Some(mode) = others(&path) {
             let shown = path.display();
             let said = format!("{shown} is open to others ({:o}): chmod 600", mode & 0o777);
@@ -163,7 +164,7 @@ fn permissions(config: &Config) -> Finding {
 
 /// The folder in which things will be written, or the nearest one above that exists.
 fn nearest(config: &Config) -> std::path::PathBuf {
-    let folder = storage::path(config).parent().unwrap_or(&config.data_dir);
+    let folder = storage::file(config).and_then(Path::parent).unwrap_or(&config.data_dir);
     let found = folder.ancestors().find(|folder| folder.is_dir());
     found.map_or_else(|| ".".into(), Path::to_owned)
 }
@@ -242,17 +243,17 @@ fn port(config: &Config) -> Finding {
 
 async fn store(config: &Config) -> Finding {
     let about = "store";
-    let path = storage::path(config);
-    if !path.exists() {
-        return finding(about, Verdict::Good, format!("{} does not exist yet", path.display()));
+    if !storage::exists(config) {
+        let said = format!("{} does not exist yet", storage::shown(config));
+        return finding(about, Verdict::Good, said);
     }
-    match matins_store::sqlite::migrate::pending(path) {
+    match storage::pending(config).await {
         Ok(steps) if !steps.is_empty() && !config.migrate_by_itself => {
             let said = format!("{} migrations wait: matins migrate", steps.len());
             return finding(about, Verdict::Warning, said);
         }
         Ok(_) => {}
-        Err(error) => return finding(about, Verdict::Bad, error.to_string()),
+        Err(failure) => return finding(about, Verdict::Bad, failure.message.unwrap_or_default()),
     }
     let opened = match storage::open(config).await {
         Ok(store) => store,

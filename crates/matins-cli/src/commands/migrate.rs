@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output;
 use crate::session::Global;
 use crate::storage;
@@ -19,20 +19,11 @@ impl Migrate {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
         global.refuse_server("migrate")?;
         let config = global.config()?;
-        if !self.dry_run {
-            storage::make_folder(&config)?;
-        }
-        let path = storage::path(&config).to_owned();
         let dry_run = self.dry_run;
-        let done = tokio::task::spawn_blocking(move || {
-            if dry_run {
-                matins_store::sqlite::migrate::pending(&path)
-            } else {
-                matins_store::sqlite::migrate::apply(&path)
-            }
-        });
-        let done = done.await.map_err(|panic| Failure::failed(format!("it broke: {panic}")))?;
-        let steps = done.map_err(|error| storage::refused(&config, &error))?;
+        let steps = match dry_run {
+            true => storage::pending(&config).await?,
+            false => storage::migrate(&config).await?,
+        };
         if global.json {
             let steps: Vec<_> = steps
                 .iter()

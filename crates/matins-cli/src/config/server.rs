@@ -14,13 +14,13 @@ use super::cursor::{Cursor, Table};
 use super::problem::Problem;
 use super::reference;
 use super::yaml::Value;
-use super::{Auth, Log, LogFormat, Metrics, StaticToken, StoreLocation, TlsFiles};
+use super::{Auth, Log, LogFormat, Metrics, Secret, StaticToken, StoreLocation, TlsFiles};
 
 /// 128 bits in base64.
 const TOKEN_CHARS_MIN: usize = 22;
 
 /// The schemes of other stores, so that a URL of theirs is answered by what is missing.
-const OTHER_STORES: [&str; 4] = ["postgres:", "postgresql:", "mysql:", "redis:"];
+const OTHER_STORES: [&str; 2] = ["mysql:", "redis:"];
 
 pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
     let location = at.setting()?;
@@ -32,13 +32,19 @@ pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
         }
         return Some(StoreLocation::Sqlite(at.resolve(&PathBuf::from(path))));
     }
+    if ["postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme)) {
+        return match matins_store::postgres::location(text) {
+            Ok(_) => Some(StoreLocation::Postgres(Secret(text.to_owned()))),
+            Err(error) => at.fail(error.to_string()),
+        };
+    }
     if OTHER_STORES.iter().any(|scheme| text.starts_with(scheme)) {
         let scheme = text.split(':').next().unwrap_or_default();
-        let message = format!("a {scheme} store is not available in this build; available: sqlite");
+        let message = format!("a {scheme} store is not available in this build; available: sqlite, postgres");
         at.reader.note(at.problem(message).hint("store: sqlite:matins.db"));
         return None;
     }
-    let problem = at.problem("expected sqlite:PATH");
+    let problem = at.problem("expected sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE");
     at.reader.note(if location.secret {
         problem
     } else {

@@ -74,7 +74,13 @@ impl LocalDoor {
     async fn opened(&self) -> Result<&Opened> {
         let open = || async {
             match &self.config {
-                Some(config) => Opened::over(storage::open(config).await?, config.rules.clone()),
+                Some(config) => {
+                    let store = storage::open(config).await?;
+                    let opened = Opened::over(store, config.rules.clone())?;
+                    let clock = opened.client.follow_clock().await;
+                    clock.map_err(|error| storage::refused(config, &error))?;
+                    Ok(opened)
+                }
                 None => Opened::empty(),
             }
         };

@@ -28,7 +28,7 @@ pub(super) async fn show(
     let pools = config.rules.pool_sizes();
     let pools: Vec<String> = pools.iter().map(|(name, size)| format!("{name} {size}")).collect();
     let pools = text::line(&pools.join(", "));
-    let store = format!("sqlite:{}", storage::path(config).display());
+    let store = storage::shown(config);
     if config.log.format == LogFormat::Json {
         let millis = took.as_millis() as u64;
         let node_id = &running.node_id;

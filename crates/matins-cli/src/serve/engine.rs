@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::config::Config;
 use crate::failure::{Failure, Result};
+use crate::place;
 
 /// Enough that one which is blocked in the kernel does not stop the lease.
 const THREADS: usize = 2;
@@ -44,6 +45,10 @@ impl EngineThreads {
             .enable_all()
             .build()
             .map_err(|error| Failure::io("cannot start threads", &error))?;
+        let home = match crate::storage::file(config) {
+            Some(_) => None,
+            None => Some(format!("{}:{node_id}", place::home(config)?)),
+        };
         let run_mark = run_mark(client.store().info().store_id, &node_id);
         let executors = executors(&config.rules, &runner, &run_mark)?;
         let settings = EngineConfig {
@@ -56,7 +61,8 @@ impl EngineThreads {
             roles,
             only: None,
             incarnation: Uuid::new_v4(),
-            sole: true,
+            sole: crate::storage::file(config).is_some(),
+            home,
             runs_commands: true,
         };
         tracing::debug!(zones = tz_release(), "starting the engine");

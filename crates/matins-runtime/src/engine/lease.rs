@@ -26,21 +26,28 @@ const CANCEL_POLL: Duration = Duration::from_millis(500);
 /// The last server that was alone on its store.
 const SOLE_SERVER: &str = "server";
 
+/// Where a server leaves its name for the one that comes after it.
+fn line(core: &Core) -> Option<String> {
+    let home = core.config.home.as_ref().map(|home| format!("{SOLE_SERVER}:{home}"));
+    home.or_else(|| core.config.sole.then(|| SOLE_SERVER.to_owned()))
+}
+
 /// Ends what a dead predecessor left running, and takes its entry away so that its claims lapse
 /// at once. Whoever starts the engine holds the node's lock, which a live predecessor would hold.
 pub(super) async fn take_over(core: &Core) -> Result<(), StoreError> {
     let node = core.config.node_id.as_str();
-    let before = match core.config.sole {
-        true => core.store().note(SOLE_SERVER).await?,
-        false => None,
+    let before = match line(core) {
+        Some(line) => core.store().note(&line).await?,
+        None => None,
     };
+    let same_name = |worker: &Worker| core.config.home.is_none() && *worker.node_id == *node;
     let dead: Vec<Worker> = core
         .store()
         .workers()
         .await?
         .into_iter()
         .filter(|worker| !worker.remote)
-        .filter(|worker| *worker.node_id == *node || before.as_deref() == Some(&*worker.id.0))
+        .filter(|worker| same_name(worker) || before.as_deref() == Some(&*worker.id.0))
         .collect();
     if core.config.runs_commands {
         let nodes = dead.iter().map(|worker| worker.node_id.to_string()).chain([node.to_owned()]);
@@ -95,8 +102,8 @@ fn entry(core: &Core) -> Worker {
 pub(super) async fn register(core: &Core) -> Result<(), StoreError> {
     let sent = core.client.inner.clock.boot_ns();
     core.store().register(entry(core)).await?;
-    if core.config.sole {
-        core.store().put_note(SOLE_SERVER, &core.worker().0).await?;
+    if let Some(line) = line(core) {
+        core.store().put_note(&line, &core.worker().0).await?;
     }
     hold_from(core, sent);
     Ok(())
@@ -153,6 +160,9 @@ pub(super) async fn keep(core: Arc<Core>) {
             Ok(_) => {
                 trouble.over("lease");
                 beat.turn();
+                if let Err(error) = core.client.follow_clock().await {
+                    tracing::debug!(%error, "the store did not tell the time");
+                }
                 every
             }
             Err(error) => trouble.again("lease", &error).min(every),

@@ -28,6 +28,7 @@ pub(super) async fn run(core: Arc<Core>) {
         tokio::select! {
             () = core.stop.cancelled() => return,
             () = tokio::time::sleep(sweep_every(core.config.lease)) => {}
+            () = core.store().worker_died() => {}
         }
         let passed = clocks.passed(&core);
         if passed.step.is_some() || passed.seconds > core.config.lease.as_secs_f64() / 2.0 {

@@ -1,56 +1,91 @@
-//! What other processes say: a hint that something may have changed, never the truth.
+//! The session that lives as long as the process: what others say, and who of them is gone.
 //!
-//! Whoever writes something that others may wait for rings; rings that come close together are one
-//! NOTIFY, because each NOTIFY takes a lock on the whole database while it commits. What this
-//! process has said itself it does not hear.
+//! - Whoever writes something that others may wait for rings; rings that come close together are
+//!   one NOTIFY, because each NOTIFY takes a lock on the whole database while it commits. It is a
+//!   hint, never the truth. What this process has said itself it does not hear.
+//! - A worker's name is locked here. When the process dies, its session ends and the lock is free.
+//!   That is death only when the worker's entry was not touched for a while either, because a
+//!   session may also break and be opened anew; then its claims lapse long before their lease.
+//!
+//! Behind a pooler that hands out a session per transaction there is none of this: polling finds
+//! what is new, and the lease tells who is gone.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
-use super::link::Switchboard;
+use super::error::Res;
+use super::link::{Param, Switchboard};
+use super::row;
 use super::sql::Sql;
+use super::text::Text;
+use super::time::At;
 
 /// Rings within this time are one.
 const PACE: Duration = Duration::from_millis(20);
 
 /// How long to wait before a broken line is opened again.
-const REOPEN: Duration = Duration::from_secs(1);
+const REOPEN: Duration = Duration::from_millis(500);
+
+/// How often it is looked who is gone.
+const LOOK: Duration = Duration::from_millis(1_000);
+
+/// How long a worker's name must have been free, and its entry untouched, before it is dead.
+const DEAD_AFTER: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Ear {
-    heard: Arc<Notify>,
-    ring: Arc<Notify>,
+    said: Arc<Said>,
     /// The task that listens and rings; `None`: nobody does.
     task: Option<tokio::task::AbortHandle>,
 }
 
+#[derive(Debug, Default)]
+struct Said {
+    heard: Notify,
+    lost: Notify,
+    ring: Notify,
+    /// The worker of this process whose name is to be locked, and that it is a new one.
+    worker: Mutex<Option<String>>,
+    new_worker: Notify,
+}
+
 impl Ear {
     pub(super) fn open(switchboard: &Arc<Switchboard>, config: &Config, listen: bool) -> Self {
-        let (heard, ring) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let said = Arc::new(Said::default());
         let task = listen.then(|| {
-            let line = Line {
-                config: config.clone(),
-                heard: heard.clone(),
-                ring: ring.clone(),
-                name: uuid::Uuid::new_v4().simple().to_string(),
-            };
+            let name = uuid::Uuid::new_v4().simple().to_string();
+            let line = Line { config: config.clone(), said: said.clone(), name };
             switchboard.spawn(line.keep_open())
         });
-        Self { heard, ring, task }
+        Self { said, task }
     }
 
     /// Something has changed that others may wait for.
     pub(super) fn ring(&self) {
-        self.ring.notify_one();
+        self.said.ring.notify_one();
     }
 
+    /// A worker of this process is to be watched over.
+    pub(super) fn guard(&self, worker: &str) {
+        let mut guarded = self.said.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        *guarded = Some(worker.to_owned());
+        self.said.new_worker.notify_one();
+    }
+
+    /// Resolves when somebody else has said something.
     pub(super) async fn heard(&self) {
-        self.heard.notified().await;
+        self.said.heard.notified().await;
+    }
+
+    /// Resolves when a worker was found dead.
+    pub(super) async fn lost(&self) {
+        self.said.lost.notified().await;
     }
 
     pub(super) fn close(&self) {
@@ -68,31 +103,30 @@ impl Drop for Ear {
 
 struct Line {
     config: Config,
-    heard: Arc<Notify>,
-    ring: Arc<Notify>,
+    said: Arc<Said>,
     name: String,
 }
 
 impl Line {
     async fn keep_open(self) {
         loop {
-            if let Err(error) = self.listen().await {
-                tracing::debug!(%error, "not listening to the database");
+            if let Err(failure) = self.listen().await {
+                tracing::debug!(?failure, "not listening to the database");
             }
             // Whatever was said meanwhile was missed.
-            self.heard.notify_waiters();
+            self.said.heard.notify_waiters();
             tokio::time::sleep(REOPEN).await;
         }
     }
 
-    async fn listen(&self) -> Result<(), tokio_postgres::Error> {
+    async fn listen(&self) -> Res<()> {
         let (client, mut connection) = self.config.connect(NoTls).await?;
         let messages = async {
             while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
                 if let AsyncMessage::Notification(said) = message?
                     && said.payload() != self.name
                 {
-                    self.heard.notify_waiters();
+                    self.said.heard.notify_waiters();
                 }
             }
             Ok(())
@@ -103,12 +137,65 @@ impl Line {
         }
     }
 
-    async fn speak(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+    async fn speak(&self, client: &Client) -> Res<()> {
         client.batch_execute("LISTEN matins").await?;
+        self.guard(client).await?;
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut free = Free::default();
         loop {
-            self.ring.notified().await;
-            client.query_typed(Sql::Notify.text(), &[(&self.name, Type::TEXT)]).await?;
-            tokio::time::sleep(PACE).await;
+            tokio::select! {
+                () = self.said.ring.notified() => {
+                    client.query_typed(Sql::Notify.text(), &[(&self.name, Type::TEXT)]).await?;
+                    tokio::time::sleep(PACE).await;
+                }
+                () = self.said.new_worker.notified() => self.guard(client).await?,
+                _ = look.tick() => self.look(client, &mut free).await?,
+            }
         }
+    }
+
+    async fn guard(&self, client: &Client) -> Res<()> {
+        let worker = self.said.worker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(worker) = worker else { return Ok(()) };
+        client.batch_execute("SELECT pg_advisory_unlock_all()").await?;
+        client.query_typed(Sql::WorkerGuard.text(), &[(&Text(&worker), Type::TEXT)]).await?;
+        Ok(())
+    }
+
+    async fn look(&self, client: &Client, free: &mut Free) -> Res<()> {
+        let mut seen = HashMap::new();
+        for row in client.query_typed(Sql::WorkerUnguarded.text(), &[]).await? {
+            seen.insert(row::text(&row, 0)?, At(row::at(&row, 1)?));
+        }
+        for (worker, seen_at) in free.dead(seen) {
+            let params: [(Param<'_>, Type); 2] =
+                [(&Text(&worker), Type::TEXT), (&seen_at, Type::TIMESTAMPTZ)];
+            if !client.query_typed(Sql::WorkerDied.text(), &params).await?.is_empty() {
+                tracing::warn!(worker, "a worker's session is gone and it is not seen any more");
+                self.said.lost.notify_one();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Since when names have been found free, and when their workers had last been seen then.
+#[derive(Default)]
+struct Free(HashMap<String, (At, Instant)>);
+
+impl Free {
+    /// Those that have been free, and unseen, for long enough.
+    fn dead(&mut self, now_free: HashMap<String, At>) -> Vec<(String, At)> {
+        self.0.retain(|worker, (seen_at, _)| now_free.get(worker) == Some(seen_at));
+        let now = Instant::now();
+        let mut dead = Vec::new();
+        for (worker, seen_at) in now_free {
+            let (_, since) = self.0.entry(worker.clone()).or_insert((seen_at, now));
+            if now.duration_since(*since) >= DEAD_AFTER {
+                dead.push((worker, seen_at));
+            }
+        }
+        dead
     }
 }

@@ -18,6 +18,11 @@ pub use crate::migration::{Migrate, Migration};
 pub(super) const ALL: &[Migration] = &[
     Migration { version: 1, name: "init", sql: include_str!("migrations/0001_init.sql") },
     Migration { version: 2, name: "functions", sql: include_str!("migrations/0002_functions.sql") },
+    Migration {
+        version: 3,
+        name: "for_everybody",
+        sql: include_str!("migrations/0003_for_everybody.sql"),
+    },
 ];
 
 /// The version this program works with.

@@ -341,8 +341,16 @@ impl Store for PostgresStore {
         Ok(())
     }
 
+    async fn clock(&self) -> Result<Option<Timestamp>> {
+        Ok(Some(self.ask_the_time().await?))
+    }
+
     async fn changed(&self) {
         self.ear.heard().await;
+    }
+
+    async fn worker_died(&self) {
+        self.ear.lost().await;
     }
 
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned> {

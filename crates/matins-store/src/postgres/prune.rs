@@ -11,9 +11,9 @@ use super::row::get;
 use super::sql::Sql;
 use super::time::At;
 
-/// How long traces are remembered: turns of an idle concurrency_key, which matter only to tasks
-/// that were due before the last one, and entries of retired workers.
-const TRACES_KEPT: Duration = Duration::from_secs(7 * 86_400);
+/// How long the turns of an idle concurrency_key are remembered: they matter only to tasks that
+/// were due before the last one.
+const TURNS_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 impl PostgresStore {
     pub(super) async fn delete_old(
@@ -36,7 +36,7 @@ impl PostgresStore {
                 &retention.ledger.and_then(before),
                 &before(retention.occurrences),
                 &before(retention.audit),
-                &before(TRACES_KEPT),
+                &before(TURNS_KEPT),
                 &limit,
             ],
         ).await?;
@@ -47,7 +47,9 @@ impl PostgresStore {
             ledger: count(1)?,
             occurrences: count(2)?,
             audit: count(3)?,
-            more: get(&row, 4)?,
+            operations: count(4)?,
+            workers: count(5)?,
+            more: get(&row, 6)?,
         })
     }
 }

@@ -15,33 +15,15 @@ use super::error::Res;
 use super::row::{self, get};
 use super::sql::Sql;
 use super::text::{Text, encode};
-use super::time::At;
+use super::time::{At, opt_at};
 
 const FROZEN: &str = "frozen";
 const POOL: &str = "pool";
 const LIMIT: &str = "limit";
 
-/// What a change writes: scope, name and value of each row.
-fn rows(change: &SettingChange) -> Res<Value> {
-    let row = |scope: &str, name: &str, value: Option<String>| {
-        json!({"scope": scope, "name": encode(name), "value": value.as_deref().map(encode)})
-    };
-    Ok(match change {
-        SettingChange::Freeze(frozen) => {
-            json!([row(FROZEN, "", Some(serde_json::to_string(frozen)?))])
-        }
-        SettingChange::Thaw => json!([row(FROZEN, "", None)]),
-        SettingChange::Pool { name, setting } => {
-            json!([row(POOL, name, Some(serde_json::to_string(setting)?))])
-        }
-        SettingChange::Limits(limits) => {
-            let mut rows = Vec::with_capacity(limits.len());
-            for limit in limits {
-                rows.push(row(LIMIT, &limit.kind, Some(serde_json::to_string(limit)?)));
-            }
-            Value::from(rows)
-        }
-    })
+/// A row of a change: what is in its place now, `None` when it goes.
+fn row_of(scope: &str, name: &str, value: Option<&str>) -> Value {
+    json!({"scope": scope, "name": encode(name), "value": value.map(encode)})
 }
 
 impl PostgresStore {
@@ -71,18 +53,52 @@ impl PostgresStore {
         change: &SettingChange,
         audit: Option<AuditEntry>,
     ) -> Res<()> {
-        let changes = Jsonb(rows(change)?);
-        let entry = audit.as_ref();
-        let params: [super::link::Param<'_>; 6] = [
-            &changes,
-            &entry.map(|entry| Text(&entry.who)),
-            &entry.map(|entry| Text(&entry.action)),
-            &entry.map(|entry| Text(&entry.target)),
-            &entry.and_then(|entry| entry.reason.as_deref()).map(Text),
-            &entry.map(|entry| At(entry.time)),
-        ];
-        self.work.rows(Sql::SettingChange, &params).await?;
-        Ok(())
+        loop {
+            let changes = Jsonb(Value::from(self.rows_of(change).await?));
+            let entry = audit.as_ref();
+            let params: [super::link::Param<'_>; 6] = [
+                &changes,
+                &entry.map(|entry| Text(&entry.who)),
+                &entry.map(|entry| Text(&entry.action)),
+                &entry.map(|entry| Text(&entry.target)),
+                &entry.and_then(|entry| entry.reason.as_deref()).map(Text),
+                &entry.map(|entry| At(entry.time)),
+            ];
+            let row = self.work.one(Sql::SettingChange, &params).await?;
+            if row.map(|row| get::<bool>(&row, 0)).transpose()?.unwrap_or(false) {
+                return Ok(());
+            }
+            // Somebody else has changed the pool since it was read.
+        }
+    }
+
+    async fn rows_of(&self, change: &SettingChange) -> Res<Vec<Value>> {
+        Ok(match change {
+            SettingChange::Freeze(frozen) => {
+                vec![row_of(FROZEN, "", Some(&serde_json::to_string(frozen)?))]
+            }
+            SettingChange::Thaw => vec![row_of(FROZEN, "", None)],
+            SettingChange::Pool { name, change } => {
+                let found = self.work.one(Sql::SettingGet, &[&POOL, &Text(name)]).await?;
+                let before = found.map(|row| row::text(&row, 0)).transpose()?;
+                let mut setting: PoolSetting = match &before {
+                    Some(before) => serde_json::from_str(before)?,
+                    None => PoolSetting::default(),
+                };
+                setting.apply(change);
+                let mut row = row_of(POOL, name, Some(&serde_json::to_string(&setting)?));
+                row["expected"] = before.iter().map(|before| json!(encode(before))).collect();
+                vec![row]
+            }
+            SettingChange::Limits(limits) => {
+                let mut rows = Vec::with_capacity(limits.len());
+                for limit in limits {
+                    let value = serde_json::to_string(limit)?;
+                    rows.push(row_of(LIMIT, &limit.kind, Some(&value)));
+                }
+                rows
+            }
+        })
     }
 
     pub(super) async fn page_of_audit(&self, page: &PageRequest) -> Res<Page<AuditEntry>> {
@@ -117,8 +133,14 @@ impl PostgresStore {
         };
         let value = serde_json::to_string(&rest)?;
         let payload = payload.as_ref().map(Json::as_str);
-        let params: [super::link::Param<'_>; 5] =
-            [&operation.id, &running, &At(operation.created_at), &Text(&value), &payload];
+        let params: [super::link::Param<'_>; 6] = [
+            &operation.id,
+            &running,
+            &At(operation.created_at),
+            &opt_at(operation.finished_at),
+            &Text(&value),
+            &payload,
+        ];
         self.work.rows(Sql::OperationPut, &params).await?;
         Ok(())
     }

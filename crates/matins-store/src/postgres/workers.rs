@@ -46,6 +46,9 @@ impl PostgresStore {
             &entry.types.as_deref().map(Text),
         ];
         self.control.rows(Sql::WorkerPut, &params).await?;
+        if !worker.remote {
+            self.ear.guard(&worker.id.0);
+        }
         Ok(())
     }
 

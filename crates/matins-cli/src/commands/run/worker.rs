@@ -62,6 +62,7 @@ impl Worker {
             only: Some(only),
             incarnation: Uuid::new_v4(),
             sole: false,
+            home: None,
             runs_commands: true,
         };
         match Engine::start(client, engine, executors).await {

@@ -8,10 +8,18 @@ pub(crate) static TOP: Section = Section {
     keys: &[
         key(
             "store",
-            "`sqlite:PATH`",
+            "`sqlite:PATH`, `postgres://USER:PASSWORD@HOST/DATABASE`",
             "`sqlite:matins.db` in `data_dir`",
-            "Where tasks and schedules are kept. May be `env:NAME` or `file:PATH`. PostgreSQL \
-             is not available in this build.",
+            "Where tasks and schedules are kept. May be `env:NAME` or `file:PATH`. A file has one \
+             server, a database any number of them.",
+        )
+        .or_env(),
+        key(
+            "store_connections",
+            "number",
+            "`3`",
+            "Connections of this node to a PostgreSQL store: one for beats, one that listens, the \
+             others for the work.",
         )
         .or_env(),
         key(
@@ -127,7 +135,7 @@ pub(crate) static TOP: Section = Section {
         key(
             "allow_commands",
             "`none`, `any` or a list of types",
-            "`any`",
+            "`any` on SQLite, `none` on PostgreSQL",
             "Which of `command`, `http_call` and `db_query`, whose payload says what to run, \
              this node runs.",
         ),

@@ -272,7 +272,8 @@ CREATE TABLE worker (
     remote      boolean NOT NULL,
     pools       text NOT NULL,                -- JSON: [[pool, slots], …]
     types       text,                         -- JSON array; NULL: any
-    retired     boolean NOT NULL DEFAULT false
+    retired     boolean NOT NULL DEFAULT false,
+    guarded     boolean NOT NULL DEFAULT false -- a session of its process holds a lock on its name
 ) WITH (fillfactor = 50);
 
 CREATE TABLE setting (
@@ -302,6 +303,7 @@ CREATE TABLE operation (
     id          uuid PRIMARY KEY,
     running     boolean NOT NULL,
     created_at  timestamptz NOT NULL,
+    finished_at timestamptz,
     value       text NOT NULL,                -- JSON, without the payload
     payload     text                          -- byte for byte
 );

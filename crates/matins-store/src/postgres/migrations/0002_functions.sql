@@ -1446,6 +1446,12 @@ BEGIN
     RETURN coalesce(v_answers, '{}');
 END $$;
 
+-- Says in a worker's entry that a session watches over it.
+CREATE FUNCTION guard_worker(p_name text) RETURNS SETOF text
+LANGUAGE sql SET search_path = matins, pg_temp AS $$
+    UPDATE worker SET guarded = true WHERE name = p_name RETURNING name
+$$;
+
 -- ------------------------------------------------------------------ schedules
 
 CREATE FUNCTION remove_schedule(p_name text, p_who text, p_reason text, p_at timestamptz)
@@ -1549,14 +1555,25 @@ END $$;
 
 -- ------------------------------------------------------------------ switches
 
--- `p_values`: what each (scope, name) is now, NULL where it goes. With an act if `p_who` is given.
+-- Writes what each (scope, name) is now, NULL where it goes, with an act if `p_who` is given.
+-- False, and nothing was written: a value that was `expected` (as a list of one, or of none when
+-- there was none) is not there any more.
 CREATE FUNCTION change_settings(p_changes jsonb, p_who text, p_action text, p_target text,
-                                p_reason text, p_at timestamptz) RETURNS void
+                                p_reason text, p_at timestamptz) RETURNS boolean
 LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE c record; v_before integer;
 BEGIN
-    FOR c IN SELECT * FROM jsonb_to_recordset(p_changes) AS x (scope text, name text, value text)
+    FOR c IN SELECT * FROM jsonb_to_recordset(p_changes) AS x (
+        scope text, name text, value text, expected text[])
     LOOP
+        IF c.expected IS NOT NULL THEN
+            -- Of two that find none, one waits here for the other.
+            PERFORM pg_advisory_xact_lock(1835103845, hashtext(c.scope || c.name));
+            IF ARRAY(SELECT value FROM setting WHERE scope = c.scope AND name = c.name)
+               <> c.expected THEN
+                RETURN false;
+            END IF;
+        END IF;
         IF c.value IS NULL THEN
             DELETE FROM setting WHERE scope = c.scope AND name = c.name;
             CONTINUE;
@@ -1571,6 +1588,7 @@ BEGIN
     IF p_who IS NOT NULL THEN
         PERFORM note_act(p_who, p_action, p_target, p_reason, p_at);
     END IF;
+    RETURN true;
 END $$;
 
 -- ------------------------------------------------------------------ looking
@@ -1654,7 +1672,7 @@ CREATE FUNCTION prune(
     p_completed timestamptz, p_cancelled timestamptz, p_failed timestamptz,
     p_ledger timestamptz, p_occurrences timestamptz, p_audit timestamptz, p_traces timestamptz,
     p_limit integer, OUT tasks bigint, OUT ledger bigint, OUT occurrences bigint,
-    OUT audited bigint, OUT more boolean
+    OUT audited bigint, OUT operations bigint, OUT workers bigint, OUT more boolean
 ) LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 #variable_conflict use_column
 DECLARE v_seqs bigint[]; v_n bigint;
@@ -1710,8 +1728,19 @@ BEGIN
             SELECT ctid FROM audit WHERE time <= p_audit ORDER BY time LIMIT p_limit))
         RETURNING 1)
     SELECT count(*) INTO audited FROM a;
-    DELETE FROM worker WHERE retired AND seen_at <= p_traces
-        AND NOT EXISTS (SELECT 1 FROM running AS r WHERE r.worker = worker.name);
+    WITH o AS (
+        DELETE FROM operation WHERE id IN (
+            SELECT id FROM operation WHERE NOT running AND finished_at <= p_audit
+            ORDER BY finished_at, id LIMIT p_limit)
+        RETURNING 1)
+    SELECT count(*) INTO operations FROM o;
+    WITH w AS (
+        DELETE FROM worker WHERE name IN (
+            SELECT w.name FROM worker AS w WHERE w.lease_until <= p_completed
+              AND NOT EXISTS (SELECT 1 FROM running AS r WHERE r.worker = w.name)
+            ORDER BY w.lease_until, w.name LIMIT p_limit)
+        RETURNING 1)
+    SELECT count(*) INTO workers FROM w;
     DELETE FROM turn AS u WHERE u.running = 0 AND coalesce(u.freed, '-infinity') < p_traces
         AND NOT EXISTS (SELECT 1 FROM slot AS s WHERE s.type = u.type AND s.key = u.key);
     more := EXISTS (SELECT 1 FROM history WHERE state = 2 AND finished_at <= p_completed)
@@ -1719,5 +1748,8 @@ BEGIN
         OR EXISTS (SELECT 1 FROM dead_letter WHERE dismissed_at <= p_failed)
         OR EXISTS (SELECT 1 FROM exec_key WHERE at <= p_ledger)
         OR EXISTS (SELECT 1 FROM occurrence WHERE coalesce(fired_at, time) <= p_occurrences)
-        OR EXISTS (SELECT 1 FROM audit WHERE time <= p_audit);
+        OR EXISTS (SELECT 1 FROM audit WHERE time <= p_audit)
+        OR EXISTS (SELECT 1 FROM operation WHERE NOT running AND finished_at <= p_audit)
+        OR EXISTS (SELECT 1 FROM worker AS w WHERE w.lease_until <= p_completed
+                   AND NOT EXISTS (SELECT 1 FROM running AS r WHERE r.worker = w.name));
 END $$;
