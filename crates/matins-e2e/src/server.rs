@@ -80,26 +80,42 @@ impl ServerBuilder {
 
     /// Everything but the start.
     pub fn prepare(self) -> Server {
+        let this = self.on_postgres();
         let folder = tempfile::Builder::new()
             .prefix("matins-e2e-")
             .tempdir()
             .expect("a temporary folder can be made");
-        let home = self.home.unwrap_or_else(|| folder.path().join("home"));
+        let home = this.home.unwrap_or_else(|| folder.path().join("home"));
         fs::create_dir_all(&home).expect("the home can be made");
         let server = Server {
             port: free_port(),
             log: folder.path().join("log"),
             witness: Witness::new(folder.path()),
-            binary: self.binary.unwrap_or_else(|| crate::binary::matins().to_owned()),
-            arguments: self.arguments,
-            environment: self.environment,
-            wrapper: self.wrapper,
+            binary: this.binary.unwrap_or_else(|| crate::binary::matins().to_owned()),
+            arguments: this.arguments,
+            environment: this.environment,
+            wrapper: this.wrapper,
             child: None,
             folder,
             home,
         };
-        server.configure(&self.config);
+        server.configure(&this.config);
         server
+    }
+
+    /// `MATINS_E2E_STORE=postgres` puts the stores of servers that name none into databases.
+    fn on_postgres(mut self) -> Self {
+        let names_one = self.config.contains("store:")
+            || self.environment.iter().any(|(name, _)| name == "MATINS_STORE")
+            || self.arguments.iter().any(|argument| argument.starts_with("--store"));
+        if names_one || std::env::var("MATINS_E2E_STORE").as_deref() != Ok("postgres") {
+            return self;
+        }
+        let url = matins_testbed::Postgres::shared().database("template1");
+        if !self.config.contains("allow_commands:") {
+            self.config = format!("allow_commands: any\n{}", self.config);
+        }
+        self.variable("MATINS_STORE", &url)
     }
 
     #[track_caller]

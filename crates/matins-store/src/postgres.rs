@@ -99,8 +99,10 @@ const CLOCK_TOLERANCE_US: i64 = 1_000_000;
 impl PostgresStore {
     /// Connects, and makes or updates the schema as `options` say.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
-        let config = config(url)?;
+        let (url, pooled) = without_pooler(url);
+        let config = config(&url)?;
         let location = place(&config);
+        let options = Options { listen: options.listen && !pooled, ..options };
         Self::open_inner(&config, &location, options).await.map_err(|failure| {
             match failure.into() {
                 StoreError::Broken(text) => StoreError::Broken(format!("{location}: {text}")),
@@ -157,6 +159,17 @@ impl PostgresStore {
     }
 }
 
+/// An address may say `pgbouncer=true`: a pooler that hands out a session per transaction stands in
+/// between, so that nothing may be asked of a session.
+fn without_pooler(url: &str) -> (String, bool) {
+    let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), false) };
+    let is_mark = |part: &&str| matches!(*part, "pgbouncer=true" | "pgbouncer=1");
+    let pooled = query.split('&').any(|part| is_mark(&part));
+    let rest: Vec<&str> = query.split('&').filter(|part| !is_mark(part)).collect();
+    let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+    (url, pooled)
+}
+
 /// The address of a database. Its text may hold a password, so no message repeats it.
 fn config(url: &str) -> Result<Config> {
     let mut config = Config::from_str(url).map_err(|error| {
@@ -179,7 +192,7 @@ fn config(url: &str) -> Result<Config> {
 
 /// Where a database is, without secrets; an error when `url` is no address of one.
 pub fn location(url: &str) -> Result<String> {
-    Ok(place(&config(url)?))
+    Ok(place(&config(&without_pooler(url).0)?))
 }
 
 fn place(config: &Config) -> String {
@@ -199,4 +212,30 @@ fn place(config: &Config) -> String {
         .collect();
     let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
     format!("postgres://{}/{database}", hosts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_whether_a_pooler_stands_in_between() {
+        let cases = [
+            ("postgres://h/d", "postgres://h/d", false),
+            ("postgres://h/d?pgbouncer=true", "postgres://h/d", true),
+            ("postgres://h/d?a=1&pgbouncer=1&b=2", "postgres://h/d?a=1&b=2", true),
+            ("postgres://h/d?pgbouncer=false", "postgres://h/d?pgbouncer=false", false),
+        ];
+        for (url, rest, pooled) in cases {
+            assert_eq!(without_pooler(url), (rest.to_owned(), pooled), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_place_has_no_secrets() {
+        let place = location("postgres://ann:secret@db.example:6432/jobs?sslmode=disable");
+        assert_eq!(place.unwrap(), "postgres://db.example:6432/jobs");
+        let error = location("postgres://ann:secret@db.example:x/jobs").unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
 }

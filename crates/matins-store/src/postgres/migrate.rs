@@ -55,7 +55,7 @@ pub async fn apply(url: &str) -> Result<Vec<Migration>, StoreError> {
 }
 
 async fn connect(url: &str) -> Result<Client, StoreError> {
-    let config = super::config(url)?;
+    let config = super::config(&super::without_pooler(url).0)?;
     let switchboard = Switchboard::start().map_err(|error| {
         StoreError::Unavailable(format!("no thread for connections: {error}"))
     })?;

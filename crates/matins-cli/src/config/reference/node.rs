@@ -11,7 +11,8 @@ pub(crate) static TOP: Section = Section {
             "`sqlite:PATH`, `postgres://USER:PASSWORD@HOST/DATABASE`",
             "`sqlite:matins.db` in `data_dir`",
             "Where tasks and schedules are kept. May be `env:NAME` or `file:PATH`. A file has one \
-             server, a database any number of them.",
+             server, a database any number of them. Add `?pgbouncer=true` behind a pooler that \
+             hands out a session per transaction.",
         )
         .or_env(),
         key(
