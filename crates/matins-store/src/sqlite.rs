@@ -52,6 +52,7 @@ mod stats;
 mod tasks;
 mod time;
 mod tx;
+mod watch;
 mod workers;
 mod writer;
 

@@ -9,7 +9,7 @@
 //! An answer is given only after the commit. The thread must never panic on input and never wait
 //! for anything but its queue, the lock and the disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::error::{Failure, Res};
 use super::place::is_set_back;
+use super::sql::Sql;
 use super::tx::{Memory, Tx};
 
 /// Most rows and bytes that one transaction gathers.
@@ -32,6 +33,8 @@ const QUEUE: usize = 512;
 
 /// How often another process's writes are looked for, when somebody wants to know.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
+/// The same where the kernel tells of writes.
+const WATCH_ANYWAY: Duration = Duration::from_secs(1);
 
 /// Quiet time after which the log is written back and memory is returned.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
@@ -129,7 +132,9 @@ struct Queued {
 enum Message {
     Job(Queued),
     /// Begin to look for other processes' writes.
-    Watch,
+    Watch(Duration),
+    /// Somebody has written, perhaps another process.
+    Look,
     /// Everything before it has been answered; the thread ends.
     Close(oneshot::Sender<Result<()>>),
 }
@@ -143,6 +148,9 @@ pub(super) struct Writer {
     changes: watch::Receiver<u64>,
     patience: Duration,
     clock: Arc<AtomicI64>,
+    path: PathBuf,
+    /// Whoever listens to the kernel for this store does so as long as it is there.
+    alive: Arc<()>,
 }
 
 impl Writer {
@@ -158,7 +166,7 @@ impl Writer {
             memory,
             jobs,
             changed,
-            watching: false,
+            watching: None,
             patience,
             path: path.display().to_string(),
         };
@@ -168,7 +176,8 @@ impl Writer {
             .map_err(|error| StoreError::Unavailable(format!("no thread: {error}")))?;
         let places = Arc::new(Semaphore::new(QUEUE));
         let watching = AtomicBool::new(false);
-        Ok(Self { queue, places, watching, changes, patience, clock })
+        let (path, alive) = (path.to_owned(), Arc::new(()));
+        Ok(Self { queue, places, watching, changes, patience, clock, path, alive })
     }
 
     pub(super) async fn call<T: Send + 'static>(
@@ -212,13 +221,21 @@ impl Writer {
     pub(super) async fn changed(&self) {
         let mut changes = self.changes.clone();
         changes.mark_unchanged();
-        if !self.watching.swap(true, Ordering::Relaxed) && self.queue.send(Message::Watch).is_err()
-        {
-            std::future::pending::<()>().await;
+        if !self.watching.swap(true, Ordering::Relaxed) {
+            self.watch();
         }
         if changes.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+
+    fn watch(&self) {
+        let queue = self.queue.clone();
+        let told =
+            super::watch::start(&self.path, &self.alive, move || queue.send(Message::Look).is_ok());
+        let every = if told { WATCH_ANYWAY } else { WATCH_EVERY };
+        // Whoever has closed the store hears of nothing.
+        let _ = self.queue.send(Message::Watch(every));
     }
 
     /// Whether the line was made by a clock that has been set back since.
@@ -245,7 +262,8 @@ struct Thread {
     memory: Memory,
     jobs: Receiver<Message>,
     changed: watch::Sender<u64>,
-    watching: bool,
+    /// How often to look for other processes' writes.
+    watching: Option<Duration>,
     patience: Duration,
     path: String,
 }
@@ -294,9 +312,9 @@ impl Thread {
     fn next(&mut self, worked_at: Option<Instant>) -> Next {
         loop {
             let wait = match (self.watching, worked_at) {
-                (true, _) => Some(WATCH_EVERY),
-                (false, Some(at)) => Some(IDLE_AFTER.saturating_sub(at.elapsed())),
-                (false, None) => None,
+                (Some(every), _) => Some(every),
+                (None, Some(at)) => Some(IDLE_AFTER.saturating_sub(at.elapsed())),
+                (None, None) => None,
             };
             let message = match wait {
                 Some(wait) => self.jobs.recv_timeout(wait),
@@ -304,9 +322,9 @@ impl Thread {
             };
             match message {
                 Ok(Message::Job(job)) => return Next::Job(job),
-                Ok(Message::Watch) => self.watching = true,
+                Ok(Message::Watch(every)) => self.watching = Some(every),
                 Ok(Message::Close(reply)) => return Next::Close(Some(reply)),
-                Err(RecvTimeoutError::Timeout) => return Next::Quiet,
+                Ok(Message::Look) | Err(RecvTimeoutError::Timeout) => return Next::Quiet,
                 Err(RecvTimeoutError::Disconnected) => return Next::Close(None),
             }
         }
@@ -323,7 +341,8 @@ impl Thread {
                     bytes += job.weight.bytes;
                     group.push(job);
                 }
-                Ok(Message::Watch) => self.watching = true,
+                Ok(Message::Watch(every)) => self.watching = Some(every),
+                Ok(Message::Look) => {}
                 Ok(Message::Close(reply)) => {
                     self.finish(group);
                     return Some(reply);
@@ -424,10 +443,11 @@ impl Thread {
 
     /// Has somebody else written?
     fn look_around(&mut self) {
-        if !self.watching {
+        if self.watching.is_none() {
             return;
         }
-        let version = self.conn.pragma_query_value(None, "data_version", |row| row.get(0));
+        let statement = self.conn.prepare_cached(Sql::DataVersion.text());
+        let version = statement.and_then(|mut look| look.query_row([], |row| row.get(0)));
         match version {
             Ok(version) => self.memory.observe(version),
             Err(error) => tracing::debug!(%error, "cannot look for changes of {}", self.path),

@@ -66,8 +66,8 @@ async fn what_was_accepted_survives_a_kill() {
 }
 
 /// Copies a store as a crash would leave it: nobody has tidied up.
-fn crashed_copy(bed: &Bed, directory: &std::path::Path) -> std::path::PathBuf {
-    let copy = directory.join("copy.db");
+fn crashed_copy(bed: &Bed, directory: &std::path::Path, name: &str) -> std::path::PathBuf {
+    let copy = directory.join(format!("{name}.db"));
     // The log first: what moves from it into the file in between is then in both copies, not in
     // none.
     std::fs::copy(log_of(&bed.path), log_of(&copy)).unwrap();
@@ -92,7 +92,7 @@ async fn a_torn_tail_of_the_log_loses_no_more_than_the_transaction_it_tore() {
     let directory = tempfile::tempdir().unwrap();
     let size = *sizes.last().unwrap();
     for damage in ["cut", "cut more", "zeros", "noise"] {
-        let copy = crashed_copy(&bed, directory.path());
+        let copy = crashed_copy(&bed, directory.path(), damage);
         let mut log = OpenOptions::new().write(true).open(log_of(&copy)).unwrap();
         // Somewhere inside of the last transaction.
         let from = sizes[sizes.len() - 2] + 100;
