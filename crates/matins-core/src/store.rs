@@ -574,7 +574,7 @@ pub trait Store: Queue + Timetables + Records {
     /// Resolves when a worker was found dead before its lease was over: it is retired, and its
     /// claims have lapsed. A store that has no other sign of life than leases never does.
     async fn worker_died(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Deletes things whose time is over, at most `limit` of each kind. An occurrence is as old

@@ -80,42 +80,41 @@ impl ServerBuilder {
 
     /// Everything but the start.
     pub fn prepare(self) -> Server {
-        let this = self.on_postgres();
+        let store = self.store();
         let folder = tempfile::Builder::new()
             .prefix("matins-e2e-")
             .tempdir()
             .expect("a temporary folder can be made");
-        let home = this.home.unwrap_or_else(|| folder.path().join("home"));
+        let home = self.home.unwrap_or_else(|| folder.path().join("home"));
         fs::create_dir_all(&home).expect("the home can be made");
         let server = Server {
             port: free_port(),
             log: folder.path().join("log"),
             witness: Witness::new(folder.path()),
-            binary: this.binary.unwrap_or_else(|| crate::binary::matins().to_owned()),
-            arguments: this.arguments,
-            environment: this.environment,
-            wrapper: this.wrapper,
+            binary: self.binary.unwrap_or_else(|| crate::binary::matins().to_owned()),
+            arguments: self.arguments,
+            environment: self.environment,
+            wrapper: self.wrapper,
             child: None,
             folder,
             home,
+            store,
         };
-        server.configure(&this.config);
+        server.configure(&self.config);
         server
     }
 
-    /// `MATINS_E2E_STORE=postgres` puts the stores of servers that name none into databases.
-    fn on_postgres(mut self) -> Self {
+    /// `MATINS_E2E_STORE=postgres` puts the stores of servers that name none into databases: what
+    /// the file of such a server begins with.
+    fn store(&self) -> String {
         let names_one = self.config.contains("store:")
             || self.environment.iter().any(|(name, _)| name == "MATINS_STORE")
             || self.arguments.iter().any(|argument| argument.starts_with("--store"));
         if names_one || std::env::var("MATINS_E2E_STORE").as_deref() != Ok("postgres") {
-            return self;
+            return String::new();
         }
         let url = matins_testbed::Postgres::shared().database("template1");
-        if !self.config.contains("allow_commands:") {
-            self.config = format!("allow_commands: any\n{}", self.config);
-        }
-        self.variable("MATINS_STORE", &url)
+        format!("store: {url}\n")
     }
 
     #[track_caller]
@@ -137,6 +136,8 @@ pub struct Server {
     wrapper: Vec<String>,
     child: Option<Child>,
     folder: TempDir,
+    /// Where its store is, as lines of its file; empty: in its folder.
+    store: String,
 }
 
 impl Server {
@@ -161,7 +162,13 @@ impl Server {
 
     /// Writes the configuration file anew.
     pub fn configure(&self, yaml: &str) {
-        let text = format!("listen: 127.0.0.1:{}\n{yaml}\n", self.port);
+        let store = if yaml.contains("store:") { "" } else { &self.store };
+        let allow = if yaml.contains("allow_commands:") || store.is_empty() {
+            ""
+        } else {
+            "allow_commands: any\n"
+        };
+        let text = format!("listen: 127.0.0.1:{}\n{store}{allow}{yaml}\n", self.port);
         fs::write(self.config_file(), text).expect("the configuration can be written");
     }
 

@@ -6,7 +6,6 @@ use std::str::FromStr;
 use matins_core::page::{PAGE_MAX, PageRequest};
 use matins_core::store::{Result, StoreError};
 
-
 pub(crate) fn limit(page: &PageRequest) -> usize {
     page.limit.clamp(1, PAGE_MAX)
 }

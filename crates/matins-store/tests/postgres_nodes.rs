@@ -76,8 +76,7 @@ impl Hand {
         let now = Timestamp::now();
         let kind = ["sync", "mail", "scan"][self.dice.random_range(0..3)];
         let late = Duration::from_millis(self.dice.random_range(0..300));
-        let mut task =
-            NewTask::new(TaskId(Uuid::now_v7()), kind, Json::string("x"), now + late);
+        let mut task = NewTask::new(TaskId(Uuid::now_v7()), kind, Json::string("x"), now + late);
         task.pool = ["default", "io"][self.dice.random_range(0..2)].into();
         task.priority = self.dice.random_range(-1..2);
         if self.dice.random_range(0..3) == 0 {
@@ -141,7 +140,9 @@ impl Hand {
         // Nobody is seen to run whose end may have been written.
         {
             let mut seen = self.seen.lock().unwrap();
-            claimed.iter().for_each(|claimed| drop(seen.running.remove(&claimed.task.id)));
+            for claimed in &claimed {
+                seen.running.remove(&claimed.task.id);
+            }
         }
         let answers = self.store.settle(items).await.expect("settle");
         let mut seen = self.seen.lock().unwrap();

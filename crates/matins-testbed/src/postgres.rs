@@ -46,11 +46,8 @@ impl Postgres {
         let mut command = as_user(&initdb);
         must(command.args(arguments).arg(&data).output());
         let port = free_port();
-        let mut words: Vec<String> = if is_root() {
-            AS_USER.map(str::to_owned).to_vec()
-        } else {
-            Vec::new()
-        };
+        let mut words: Vec<String> =
+            if is_root() { AS_USER.map(str::to_owned).to_vec() } else { Vec::new() };
         words.push(text(&bin.join("postgres")));
         words.extend(["-D".to_owned(), text(&data)]);
         let own = [

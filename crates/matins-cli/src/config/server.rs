@@ -40,7 +40,8 @@ pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
     }
     if OTHER_STORES.iter().any(|scheme| text.starts_with(scheme)) {
         let scheme = text.split(':').next().unwrap_or_default();
-        let message = format!("a {scheme} store is not available in this build; available: sqlite, postgres");
+        let message =
+            format!("a {scheme} store is not available in this build; available: sqlite, postgres");
         at.reader.note(at.problem(message).hint("store: sqlite:matins.db"));
         return None;
     }

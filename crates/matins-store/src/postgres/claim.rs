@@ -1,9 +1,9 @@
 //! Handing out and ending runs.
 
+use matins_core::Json;
 use matins_core::lifecycle::{Next, Settlement};
 use matins_core::store::{ClaimBatch, ClaimRequest, Settled, Types};
 use matins_core::task::{Claim, Claimed, State, TaskId};
-use matins_core::Json;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -45,9 +45,8 @@ impl PostgresStore {
             }
             None => {
                 let floors: (Vec<i32>, Vec<i64>) = (Vec::new(), Vec::new());
-                let params: [super::link::Param<'_>; 9] = [
-                    &worker, &pool, &types, &max, &token, &lease, &now, &floors.0, &floors.1,
-                ];
+                let params: [super::link::Param<'_>; 9] =
+                    [&worker, &pool, &types, &max, &token, &lease, &now, &floors.0, &floors.1];
                 self.work.rows(Sql::Claim, &params).await?
             }
         };

@@ -9,12 +9,12 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use crate::cursor;
 use super::error::{Failure, Res};
 use super::row::{self, get, word};
 use super::sql::Sql;
 use super::text::Text;
 use super::time::{At, opt_at};
+use crate::cursor;
 
 impl PostgresStore {
     pub(super) async fn page_of_letters(
@@ -36,22 +36,24 @@ impl PostgresStore {
         };
         let limit = cursor::limit(page);
         let lanes = self.lanes_of(filter.pool.as_deref(), filter.kind.as_deref()).await?;
-        let rows = self.work.rows(
-            sql,
-            &[
-                &At(from),
-                &seq,
-                &filter.fingerprint.as_deref().map(Text),
-                &lanes,
-                &filter.schedule.as_deref().map(Text),
-                &filter.tag.as_deref().map(Text),
-                &opt_at(filter.failed_after),
-                &opt_at(filter.failed_before),
-                &(limit as i64 + 1),
-            ],
-        ).await?;
-        let ids: Vec<Uuid> =
-            rows.iter().take(limit).map(|row| get(row, 2)).collect::<Res<_>>()?;
+        let rows = self
+            .work
+            .rows(
+                sql,
+                &[
+                    &At(from),
+                    &seq,
+                    &filter.fingerprint.as_deref().map(Text),
+                    &lanes,
+                    &filter.schedule.as_deref().map(Text),
+                    &filter.tag.as_deref().map(Text),
+                    &opt_at(filter.failed_after),
+                    &opt_at(filter.failed_before),
+                    &(limit as i64 + 1),
+                ],
+            )
+            .await?;
+        let ids: Vec<Uuid> = rows.iter().take(limit).map(|row| get(row, 2)).collect::<Res<_>>()?;
         let next = match rows.get(limit.wrapping_sub(1)).filter(|_| rows.len() > limit) {
             Some(last) => {
                 let position =
@@ -67,17 +69,20 @@ impl PostgresStore {
 
     pub(super) async fn groups(&self, filter: &DeadLetterFilter) -> Res<Vec<DeadLetterGroup>> {
         let lanes = self.lanes_of(filter.pool.as_deref(), filter.kind.as_deref()).await?;
-        let rows = self.work.rows(
-            Sql::DeadGroups,
-            &[
-                &filter.fingerprint.as_deref().map(Text),
-                &lanes,
-                &filter.schedule.as_deref().map(Text),
-                &filter.tag.as_deref().map(Text),
-                &opt_at(filter.failed_after),
-                &opt_at(filter.failed_before),
-            ],
-        ).await?;
+        let rows = self
+            .work
+            .rows(
+                Sql::DeadGroups,
+                &[
+                    &filter.fingerprint.as_deref().map(Text),
+                    &lanes,
+                    &filter.schedule.as_deref().map(Text),
+                    &filter.tag.as_deref().map(Text),
+                    &opt_at(filter.failed_after),
+                    &opt_at(filter.failed_before),
+                ],
+            )
+            .await?;
         rows.iter().map(group).collect()
     }
 }

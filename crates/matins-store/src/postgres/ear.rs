@@ -33,7 +33,7 @@ const PACE: Duration = Duration::from_millis(20);
 const REOPEN: Duration = Duration::from_millis(500);
 
 /// How often it is looked who is gone.
-const LOOK: Duration = Duration::from_millis(1_000);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long a worker's name must have been free, and its entry untouched, before it is dead.
 const DEAD_AFTER: Duration = Duration::from_secs(3);

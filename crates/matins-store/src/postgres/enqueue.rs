@@ -91,14 +91,27 @@ impl PostgresStore {
         self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
         let c = Columns::of(tasks);
         if tasks.iter().all(is_plain) {
-            let plain = self.work.rows(
-                Sql::EnqueuePlain,
-                &[
-                    &c.ids, &c.pools, &c.kinds, &c.payloads, &c.priorities, &c.run_at,
-                    &c.expires_at, &c.tags, &c.max_retries, &c.backoff, &c.timeout_us,
-                    &c.created_by, &At(now),
-                ],
-            ).await;
+            let plain = self
+                .work
+                .rows(
+                    Sql::EnqueuePlain,
+                    &[
+                        &c.ids,
+                        &c.pools,
+                        &c.kinds,
+                        &c.payloads,
+                        &c.priorities,
+                        &c.run_at,
+                        &c.expires_at,
+                        &c.tags,
+                        &c.max_retries,
+                        &c.backoff,
+                        &c.timeout_us,
+                        &c.created_by,
+                        &At(now),
+                    ],
+                )
+                .await;
             match plain {
                 Ok(_) => return Ok(vec![Enqueued::Created; tasks.len()]),
                 // An id is stored already: nothing was written, and each is looked at.
@@ -136,10 +149,28 @@ impl PostgresStore {
             .rows(
                 Sql::EnqueueEach,
                 &[
-                    &c.ids, &client_ids, &c.pools, &c.kinds, &c.payloads, &c.priorities, &c.run_at,
-                    &c.expires_at, &keys, &on_duplicate, &concurrency_keys, &c.tags,
-                    &c.max_retries, &c.backoff, &c.timeout_us, &schedules, &uids, &labels, &times,
-                    &held, &c.created_by, &At(now),
+                    &c.ids,
+                    &client_ids,
+                    &c.pools,
+                    &c.kinds,
+                    &c.payloads,
+                    &c.priorities,
+                    &c.run_at,
+                    &c.expires_at,
+                    &keys,
+                    &on_duplicate,
+                    &concurrency_keys,
+                    &c.tags,
+                    &c.max_retries,
+                    &c.backoff,
+                    &c.timeout_us,
+                    &schedules,
+                    &uids,
+                    &labels,
+                    &times,
+                    &held,
+                    &c.created_by,
+                    &At(now),
                 ],
             )
             .await?;

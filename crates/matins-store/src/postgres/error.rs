@@ -86,11 +86,10 @@ fn explain(error: &tokio_postgres::Error) -> StoreError {
     };
     let text = format!("{} ({})", db.message(), db.code().code());
     match &db.code().code()[..2] {
+        "53" if *db.code() == SqlState::DISK_FULL => StoreError::Full(text),
         // Connection, resources other than room, operator intervention, system error, and what
         // may be repeated.
-        "08" | "40" | "57" | "58" | "55" | "25" => StoreError::Unavailable(text),
-        "53" if *db.code() == SqlState::DISK_FULL => StoreError::Full(text),
-        "53" => StoreError::Unavailable(text),
+        "08" | "25" | "40" | "53" | "55" | "57" | "58" => StoreError::Unavailable(text),
         _ => StoreError::Broken(text),
     }
 }

@@ -169,7 +169,7 @@ impl PostgresStore {
         for (what, sql) in CHECKS {
             let path = "SET search_path = matins, pg_temp";
             lease.batch_execute(path).await?;
-            for row in lease.query_typed(*sql, &[]).await? {
+            for row in lease.query_typed(sql, &[]).await? {
                 found.push(format!("{what}: {}", row.try_get::<_, String>(0)?));
             }
         }

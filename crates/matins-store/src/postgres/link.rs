@@ -168,10 +168,8 @@ impl Lease<'_> {
         // Out of the lease while the answer is awaited: a caller who goes away leaves a connection
         // on which an answer is still to come, and that one is not for the next caller.
         let client = self.client.take().expect("a lease has its connection");
-        let answer = tokio::time::timeout(
-            self.pool.patience,
-            client.query_typed(sql.text(), &typed),
-        );
+        let answer =
+            tokio::time::timeout(self.pool.patience, client.query_typed(sql.text(), &typed));
         match answer.await {
             Ok(answer) => {
                 self.client = Some(client);

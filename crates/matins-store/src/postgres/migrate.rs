@@ -29,7 +29,7 @@ pub(super) const ALL: &[Migration] = &[
 pub const LATEST: u32 = ALL[ALL.len() - 1].version;
 
 /// `matins`, as a number: whoever holds this lock may change the schema.
-const LOCK: i64 = 0x006d_6174_696e_73;
+const LOCK: i64 = 0x006d_6174_696e_7300;
 
 /// The oldest PostgreSQL that has what is used here.
 const SERVER_MIN: i32 = 130_000;
@@ -56,9 +56,8 @@ pub async fn apply(url: &str) -> Result<Vec<Migration>, StoreError> {
 
 async fn connect(url: &str) -> Result<Client, StoreError> {
     let config = super::config(&super::without_pooler(url).0)?;
-    let switchboard = Switchboard::start().map_err(|error| {
-        StoreError::Unavailable(format!("no thread for connections: {error}"))
-    })?;
+    let switchboard = Switchboard::start()
+        .map_err(|error| StoreError::Unavailable(format!("no thread for connections: {error}")))?;
     let client = switchboard.open(&config).await?;
     // The thread must outlive the client; both end with the command.
     std::mem::forget(switchboard);
@@ -95,7 +94,9 @@ async fn check_server(client: &Client) -> Res<()> {
     let (version, encoding, text): (i32, &str, &str) =
         (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     if version < SERVER_MIN {
-        return Err(Failure::broken(format!("PostgreSQL {text} is too old: 13 or newer is needed")));
+        return Err(Failure::broken(format!(
+            "PostgreSQL {text} is too old: 13 or newer is needed"
+        )));
     }
     if encoding != "UTF8" {
         return Err(Failure::broken(format!(
@@ -121,8 +122,8 @@ async fn applied(client: &Client) -> Res<Vec<i32>> {
     for row in client.query_typed(sql, &[]).await? {
         let (version, checksum): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
         match ALL.get(versions.len()) {
-            Some(own) if i64::from(own.version) == i64::from(version)
-                && own.checksum() == checksum => {}
+            Some(own)
+                if i64::from(own.version) == i64::from(version) && own.checksum() == checksum => {}
             Some(_) => {
                 return Err(Failure::broken(format!(
                     "step {version} of its schema is not the one this program knows"

@@ -78,7 +78,7 @@ impl Queue for PostgresStore {
 
     async fn expire(&self, now: Timestamp, limit: usize) -> Result<u64> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let row = self.work.one(Sql::Expire, &[&At(now), &limit]).await.map_err(Failure::from)?;
+        let row = self.work.one(Sql::Expire, &[&At(now), &limit]).await?;
         let count = row.map(|row| get::<i64>(&row, 0)).transpose()?;
         Ok(count.unwrap_or(0).cast_unsigned())
     }

@@ -27,19 +27,22 @@ impl PostgresStore {
             Timestamp::from_microsecond(now.as_microsecond().checked_sub(kept)?).ok().map(At)
         };
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let row = self.work.one(
-            Sql::Prune,
-            &[
-                &before(retention.completed),
-                &before(retention.cancelled),
-                &before(retention.failed),
-                &retention.ledger.and_then(before),
-                &before(retention.occurrences),
-                &before(retention.audit),
-                &before(TURNS_KEPT),
-                &limit,
-            ],
-        ).await?;
+        let row = self
+            .work
+            .one(
+                Sql::Prune,
+                &[
+                    &before(retention.completed),
+                    &before(retention.cancelled),
+                    &before(retention.failed),
+                    &retention.ledger.and_then(before),
+                    &before(retention.occurrences),
+                    &before(retention.audit),
+                    &before(TURNS_KEPT),
+                    &limit,
+                ],
+            )
+            .await?;
         let row = row.ok_or_else(|| Failure::broken("no answer to pruning"))?;
         let count = |index| Ok::<_, Failure>(get::<i64>(&row, index)?.cast_unsigned());
         Ok(Pruned {

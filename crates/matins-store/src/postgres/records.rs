@@ -10,12 +10,12 @@ use tokio_postgres::types::Json as Jsonb;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use crate::cursor;
 use super::error::Res;
 use super::row::{self, get};
 use super::sql::Sql;
 use super::text::{Text, encode};
 use super::time::{At, opt_at};
+use crate::cursor;
 
 const FROZEN: &str = "frozen";
 const POOL: &str = "pool";

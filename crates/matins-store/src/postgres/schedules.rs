@@ -15,13 +15,13 @@ use tokio_postgres::types::Json as Jsonb;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use crate::cursor;
 use super::enqueue::wish;
 use super::error::{Failure, Res};
 use super::row::{self, get, word};
 use super::sql::Sql;
 use super::text::{Text, encode};
 use super::time::{At, stamp};
+use crate::cursor;
 
 fn decided(state: &ScheduleState) -> u64 {
     let Balance { fired, coalesced, skipped, missed, .. } = state.balance;
@@ -119,11 +119,7 @@ impl PostgresStore {
         get(&row.ok_or_else(|| Failure::broken("no answer to a write of schedules"))?, 0)
     }
 
-    pub(super) async fn apply_plans(
-        &self,
-        plans: &[FirePlan],
-        now: Timestamp,
-    ) -> Res<Vec<bool>> {
+    pub(super) async fn apply_plans(&self, plans: &[FirePlan], now: Timestamp) -> Res<Vec<bool>> {
         self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
         let values: Vec<Value> = plans.iter().map(plan).collect::<Res<_>>()?;
         let row = self.work.one(Sql::Fire, &[&Jsonb(Value::from(values)), &At(now)]).await?;
@@ -138,8 +134,7 @@ impl PostgresStore {
     pub(super) async fn page_of_schedules(&self, page: &PageRequest) -> Res<Page<DueSchedule>> {
         let after = cursor::text("schedules", page)?.unwrap_or_default();
         let limit = cursor::limit(page);
-        let rows =
-            self.work.rows(Sql::SchedulePage, &[&Text(after), &(limit as i64 + 1)]).await?;
+        let rows = self.work.rows(Sql::SchedulePage, &[&Text(after), &(limit as i64 + 1)]).await?;
         let items: Vec<DueSchedule> = rows.iter().take(limit).map(with_live).collect::<Res<_>>()?;
         let last = items.last().filter(|_| rows.len() > limit).map(|last| &last.state.spec.name);
         let next = last.map(|name| cursor::write("schedules", name));

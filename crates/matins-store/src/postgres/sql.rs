@@ -125,3 +125,38 @@ statements! {
         INT4,
     ],
 }
+
+#[cfg(test)]
+mod tests {
+    use matins_testbed::Postgres;
+    use tokio_postgres::NoTls;
+
+    use super::*;
+    use crate::postgres::{Options, PostgresStore};
+
+    #[test]
+    fn every_file_is_a_statement_that_says_what_it_is_for() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql");
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), Sql::ALL.len());
+        for sql in Sql::ALL {
+            let lines: Vec<&str> = sql.text().lines().collect();
+            assert!(lines[0].starts_with("-- Purpose: "), "{sql:?}");
+            let said = lines.iter().take(3).any(|line| line.starts_with("-- Index: "));
+            assert!(said, "{sql:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn every_statement_is_valid_with_the_types_of_its_parameters() {
+        let url = Postgres::shared().database("template1");
+        PostgresStore::open(&url, Options::default()).await.unwrap();
+        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+        let connection = tokio::spawn(connection);
+        for sql in Sql::ALL {
+            let prepared = client.prepare_typed(sql.text(), sql.types()).await;
+            let prepared = prepared.unwrap_or_else(|error| panic!("{sql:?}: {error}"));
+            assert_eq!(prepared.params(), sql.types(), "{sql:?}");
+        }
+        connection.abort();
+    }
+}

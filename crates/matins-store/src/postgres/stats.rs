@@ -97,18 +97,19 @@ impl PostgresStore {
     async fn look_at_lines(&self, stats: &mut Stats) -> Res<()> {
         let surplus = self.surplus().await?;
         let most_extra = i64::try_from(surplus.len()).unwrap_or(i64::MAX - 1) + 1;
-        let mut heads: BTreeMap<i32, (Name, i64, Option<(i64, i64)>)> = BTreeMap::new();
+        let mut heads: BTreeMap<i32, Head> = BTreeMap::new();
         for row in self.work.rows(Sql::ReadyHeads, &[&most_extra]).await? {
             let lane = get(&row, 0)?;
             let place: (i64, i64) = (get(&row, 2)?, get(&row, 3)?);
             let pool = row::name(&row, 1)?;
-            let head = heads.entry(lane).or_insert((pool, get(&row, 4)?, None));
-            if head.2.is_none() && !surplus.contains_key(&place.1) {
-                head.2 = Some(place);
+            let count = get(&row, 4)?;
+            let head = heads.entry(lane).or_insert(Head { pool, count, first: None });
+            if head.first.is_none() && !surplus.contains_key(&place.1) {
+                head.first = Some(place);
             }
         }
         let mut foremost: BTreeMap<Name, (i64, i64)> = BTreeMap::new();
-        for (lane, (pool, count, head)) in heads {
+        for (lane, Head { pool, count, first: head }) in heads {
             let extra = surplus.values().filter(|(own, _)| *own == lane).count() as i64;
             if count - extra <= 0 {
                 continue;
@@ -132,11 +133,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    pub(super) async fn surroundings_of(
-        &self,
-        task: &Task,
-        now: Timestamp,
-    ) -> Res<Surroundings> {
+    pub(super) async fn surroundings_of(&self, task: &Task, now: Timestamp) -> Res<Surroundings> {
         let settings = self.load_settings().await?;
         let limit = settings.limits.get(&task.kind);
         let workers: Vec<_> = self
@@ -212,6 +209,13 @@ impl PostgresStore {
         }
         Ok(line)
     }
+}
+
+/// A lane that has tasks in line, and the place of the first that could start.
+struct Head {
+    pool: Name,
+    count: i64,
+    first: Option<(i64, i64)>,
 }
 
 #[derive(Debug, Default)]

@@ -9,11 +9,11 @@ use matins_core::task::{Attempt, State, Task, TaskId};
 use uuid::Uuid;
 
 use super::PostgresStore;
-use crate::cursor;
 use super::error::Res;
 use super::row::{self, get};
 use super::sql::Sql;
 use super::text::Text;
+use crate::cursor;
 
 /// How many numbers back one page looks when a filter may match few tasks.
 const RANGE_MAX: i64 = 200_000;
@@ -173,10 +173,8 @@ impl PostgresStore {
         }
         let range = q.and_then(id_range);
         let (low, high) = (range.map(|range| range.0), range.map(|range| range.1));
-        let rows = self
-            .work
-            .rows(Sql::TaskHits, &[&key.map(Text), &q.map(Text), &low, &high])
-            .await?;
+        let rows =
+            self.work.rows(Sql::TaskHits, &[&key.map(Text), &q.map(Text), &low, &high]).await?;
         rows.iter().map(|row| get(row, 0)).collect()
     }
 }
@@ -222,21 +220,24 @@ impl<'f> Walk<'f> {
         limit: usize,
     ) -> Res<Vec<(i64, Uuid)>> {
         let filter = self.filter;
-        let rows = store.work.rows(
-            Sql::TaskWalk,
-            &[
-                &before,
-                &floor,
-                &self.states,
-                &self.lanes,
-                &filter.schedule.as_deref().map(Text),
-                &filter.execution_key.as_deref().map(Text),
-                &filter.tag.as_deref().map(Text),
-                &filter.q.as_deref().map(Text),
-                &self.lanes_of_q,
-                &(limit as i64),
-            ],
-        ).await?;
+        let rows = store
+            .work
+            .rows(
+                Sql::TaskWalk,
+                &[
+                    &before,
+                    &floor,
+                    &self.states,
+                    &self.lanes,
+                    &filter.schedule.as_deref().map(Text),
+                    &filter.execution_key.as_deref().map(Text),
+                    &filter.tag.as_deref().map(Text),
+                    &filter.q.as_deref().map(Text),
+                    &self.lanes_of_q,
+                    &(limit as i64),
+                ],
+            )
+            .await?;
         rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
     }
 }

@@ -9,12 +9,12 @@ use matins_core::store::Order;
 use matins_core::task::Task;
 use rusqlite::{Row, params};
 
-use crate::cursor;
 use super::error::{Failure, Res};
 use super::reader::Reader;
 use super::row::{self, word};
 use super::sql::Sql;
 use super::time::{opt_us, ts};
+use crate::cursor;
 
 /// Rows that one page looks at.
 const WALK_MAX: usize = 100_000;

@@ -7,12 +7,12 @@ use matins_core::store::{AuditEntry, Token};
 use rusqlite::params;
 use uuid::Uuid;
 
-use crate::cursor;
 use super::error::Res;
 use super::reader::Reader;
 use super::sql::Sql;
 use super::time::{ts, us};
 use super::tx::Tx;
+use crate::cursor;
 
 /// The payload has a column of its own: inside a tagged kind its text would not survive.
 fn read_operation(value: String, stored: Option<String>) -> Res<Operation> {

@@ -14,13 +14,13 @@ use rusqlite::{Row, params};
 use uuid::Uuid;
 
 use super::catalog::Catalog;
-use crate::cursor;
 use super::error::{Failure, Res};
 use super::reader::Reader;
 use super::row::{self, word};
 use super::sql::Sql;
 use super::time::{opt_ts, opt_us, ts, us};
 use super::tx::Tx;
+use crate::cursor;
 
 fn decided(state: &ScheduleState) -> i64 {
     let Balance { fired, coalesced, skipped, missed, .. } = state.balance;

@@ -9,11 +9,11 @@ use matins_core::task::{Attempt, State, Task, TaskId};
 use rusqlite::params;
 use uuid::Uuid;
 
-use crate::cursor;
 use super::error::Res;
 use super::reader::Reader;
 use super::row::{self, Glance};
 use super::sql::Sql;
+use crate::cursor;
 
 /// Rows that one page looks at when it walks the table.
 const WALK_MAX: usize = 50_000;

@@ -2,10 +2,10 @@
 --
 -- Locks. Rows of `running`, `ready` and `scheduled` are the arbiters of who moves a task: whoever
 -- deletes the row has it, and who finds it gone looks again. Beyond rows there are ties, advisory
--- locks until the end of the transaction, always taken in this order and sorted within each:
+-- locks until the end of the transaction, taken in this order and sorted within each:
 --
---   1 a schedule's tasks (held, released)   2 a concurrency_key's tasks (parked, in line)
---   3 the quarantine slot                   4 a limited type
+--   1 the quarantine slot   2 a limited type (both by claims alone)
+--   3 a schedule's tasks (held, released)   4 a concurrency_key's tasks (parked, in line)
 --
 -- and only then rows of `task`. What still meets crosswise is a deadlock that PostgreSQL ends
 -- and the client repeats.
@@ -430,7 +430,7 @@ END $$;
 
 -- After the clock was set back: what stands in line but is not due, waits once more.
 CREATE FUNCTION follow_clock(p_now timestamptz) RETURNS integer
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE v_early bigint[]; v_seq bigint; t task; v_count integer := 0;
 BEGIN
     SELECT array_agg(e.seq ORDER BY e.seq) INTO v_early FROM (
@@ -532,11 +532,45 @@ BEGIN
     END IF;
 END $$;
 
--- Reads what this transaction, too, has written, wherever it is called from.
+-- A task, wherever it is. A function, because its plan is made once for a session, and because it
+-- sees what this transaction has written, wherever it is called from.
 CREATE FUNCTION find_task(p_id uuid) RETURNS SETOF task_full
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql ROWS 1 SET search_path = matins, pg_temp SET jit = off AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM task_full WHERE id = p_id;
+    RETURN QUERY
+        SELECT r.fence, r.token, r.worker, r.claimed_at, r.cancel_requested_at, l.pool, l.type,
+               t.*
+        FROM task AS t JOIN lane AS l ON l.id = t.lane LEFT JOIN running AS r ON r.id = t.id
+        WHERE t.id = p_id;
+    IF FOUND THEN RETURN; END IF;
+    RETURN QUERY
+        SELECT NULL::bigint, NULL::bigint, NULL::text, NULL::timestamptz, NULL::timestamptz,
+               l.pool, l.type, h.*
+        FROM history AS h JOIN lane AS l ON l.id = h.lane WHERE h.id = p_id;
+END $$;
+
+CREATE FUNCTION find_tasks(p_ids uuid[]) RETURNS SETOF task_full
+LANGUAGE plpgsql ROWS 100 SET search_path = matins, pg_temp SET jit = off AS $$
+DECLARE v_id uuid;
+BEGIN
+    FOREACH v_id IN ARRAY p_ids LOOP
+        RETURN QUERY SELECT * FROM find_task(v_id);
+    END LOOP;
+END $$;
+
+-- Attempts of a task: those that did not end it, then the one that did.
+CREATE FUNCTION find_attempts(p_id uuid) RETURNS SETOF attempt
+LANGUAGE plpgsql ROWS 5 SET search_path = matins, pg_temp SET jit = off AS $$
+DECLARE t task;
+BEGIN
+    SELECT * INTO t FROM task WHERE id = p_id;
+    IF NOT FOUND THEN SELECT * INTO t FROM history WHERE id = p_id; END IF;
+    RETURN QUERY SELECT * FROM attempt WHERE seq = t.seq ORDER BY number;
+    IF t.outcome IS NOT NULL THEN
+        RETURN QUERY SELECT t.seq, t.attempt, t.worker, t.started_at, t.finished_at, t.outcome,
+            t.error_class, t.error_message, t.fingerprint, t.exit_code, t.http_status, t.output,
+            t.output_dropped, t.output_gap;
+    END IF;
 END $$;
 
 -- ------------------------------------------------------------------ taking tasks in
@@ -622,7 +656,7 @@ END $$;
 -- A batch, in order, each as if those before it had been stored already.
 CREATE FUNCTION enqueue_each(p_tasks new_task[], p_now timestamptz)
 RETURNS TABLE (outcome integer, id uuid, at timestamptz, result text)
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql ROWS 100 SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE n new_task; r record;
 BEGIN
     FOR r IN SELECT DISTINCT x.schedule_uid AS uid FROM unnest(p_tasks) AS x
@@ -643,7 +677,7 @@ CREATE FUNCTION enqueue_plain(
     p_ids uuid[], p_pools text[], p_types text[], p_payloads text[], p_priorities smallint[],
     p_run_at timestamptz[], p_expires_at timestamptz[], p_tags text[], p_max_retries bigint[],
     p_backoff text[], p_timeout_us bigint[], p_created_by text[], p_now timestamptz
-) RETURNS void LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+) RETURNS void LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM lane_of(x.pool, x.type, false)
     FROM (SELECT DISTINCT pool, type FROM unnest(p_pools, p_types) AS u (pool, type)) AS x
@@ -691,7 +725,7 @@ $$;
 -- What still stands of what an earlier call with the same token was given.
 CREATE FUNCTION claimed_before(p_worker text, p_token bigint)
 RETURNS TABLE (fence bigint, next_at timestamptz, t task)
-LANGUAGE sql STABLE SET search_path = matins, pg_temp AS $$
+LANGUAGE sql STABLE ROWS 50 SET search_path = matins, pg_temp SET jit = off AS $$
     SELECT r.fence, NULL::timestamptz, t FROM running AS r JOIN task AS t ON t.id = r.id
     WHERE r.worker = p_worker AND r.token = p_token ORDER BY r.fence
 $$;
@@ -853,7 +887,7 @@ CREATE FUNCTION claim(
     p_worker text, p_pool text, p_types text[], p_max integer, p_token bigint,
     p_lease timestamptz, p_now timestamptz, p_floor_lanes integer[], p_floor_ords bigint[]
 ) RETURNS TABLE (fence bigint, next_at timestamptz, t task)
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql ROWS 50 SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_served integer[]; v_lanes integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_lanes_of integer[] := '{}';
@@ -865,11 +899,18 @@ BEGIN
         RETURN QUERY SELECT NULL::bigint, NULL::timestamptz, NULL::task;
         RETURN;
     END IF;
+    v_served := lanes_served(p_pool, p_types);
+    v_all := allowances(v_served, p_now);
+    PERFORM tie_tasks(ARRAY(
+        SELECT x.seq FROM (SELECT seq, needs FROM scheduled WHERE run_at <= p_now
+                           ORDER BY run_at, seq LIMIT v_limit) AS x WHERE x.needs >= 2
+        UNION ALL
+        SELECT x.seq FROM unnest(v_served) AS l (id), LATERAL (
+            SELECT r.seq, r.needs FROM ready AS r WHERE r.lane = l.id ORDER BY r.ord, r.seq
+            LIMIT p_max) AS x WHERE x.needs >= 2));
     v_n := promote(p_now, v_limit);
     v_promoted := v_n;
     v_more := v_n = v_limit;
-    v_served := lanes_served(p_pool, p_types);
-    v_all := allowances(v_served, p_now);
     LOOP
         SELECT array_agg(l.id) INTO v_lanes FROM unnest(v_served) AS l (id)
         WHERE EXISTS (SELECT 1 FROM ready AS r WHERE r.lane = l.id AND r.ord >= coalesce(
@@ -1003,7 +1044,7 @@ CREATE FUNCTION claim_named(
     p_worker text, p_pool text, p_types text[], p_ids uuid[], p_max integer, p_token bigint,
     p_lease timestamptz, p_now timestamptz
 ) RETURNS TABLE (fence bigint, next_at timestamptz, t task)
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_served integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_lanes_of integer[] := '{}';
@@ -1016,8 +1057,8 @@ BEGIN
     END IF;
     v_served := lanes_served(p_pool, p_types);
     SELECT array_agg(x.seq) INTO v_due FROM task AS x WHERE x.id = ANY(p_ids);
-    PERFORM tie_tasks(v_due);
     v_all := allowances(v_served, p_now);
+    PERFORM tie_tasks(v_due);
     SELECT min(x.run_at) INTO v_next FROM task AS x
     WHERE x.seq = ANY(v_due) AND x.state = 0 AND NOT x.held AND x.lane = ANY(v_served)
       AND x.run_at > p_now AND NOT EXISTS (SELECT 1 FROM running AS r WHERE r.id = x.id);
@@ -1168,7 +1209,7 @@ END $$;
 -- Ends runs. Answers for each item, in order, the state its task is in now, or 0: the claim no
 -- longer stands, and nothing was changed.
 CREATE FUNCTION settle(p_items settlement[]) RETURNS smallint[]
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_answers smallint[]; v_runs running[]; v_run running; v_nth integer[]; v_tied bigint[];
@@ -1284,7 +1325,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION cancel(p_ids uuid[], p_who text, p_reason text, p_at timestamptz)
-RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE v_id uuid; v_answers integer[] := '{}'; v_answer integer;
 BEGIN
     FOREACH v_id IN ARRAY p_ids LOOP
@@ -1357,7 +1398,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION retry(p_ids uuid[], p_payload text, p_who text, p_reason text, p_at timestamptz)
-RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE v_id uuid; v_answers integer[] := '{}'; v_answer integer;
 BEGIN
     FOREACH v_id IN ARRAY p_ids LOOP
@@ -1375,7 +1416,7 @@ END $$;
 -- 0 not found, 1 done, 3 wrong state. `p_dismissal`: who, when and why, as JSON.
 CREATE FUNCTION dismiss(p_ids uuid[], p_dismissal text, p_who text, p_reason text,
                         p_at timestamptz)
-RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE v_id uuid; v_answers integer[] := '{}'; v_answer integer; t task;
 BEGIN
     FOREACH v_id IN ARRAY p_ids LOOP
@@ -1397,7 +1438,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION expire(p_now timestamptz, p_limit integer) RETURNS bigint
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE v_id uuid; v_count bigint := 0; t task;
 BEGIN
     FOR v_id IN SELECT x.id FROM (SELECT seq FROM expiring WHERE expires_at <= p_now
@@ -1414,7 +1455,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION forget_key(p_type text, p_key text, p_who text, p_reason text, p_at timestamptz)
-RETURNS boolean LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+RETURNS boolean LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 BEGIN
     DELETE FROM exec_key WHERE type = p_type AND key = p_key AND at IS NOT NULL;
     IF NOT FOUND THEN RETURN false; END IF;
@@ -1428,7 +1469,7 @@ END $$;
 -- 2 it does, but its task should end.
 CREATE FUNCTION extend(p_ids uuid[], p_fences bigint[], p_tokens bigint[],
                        p_lease timestamptz)
-RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE v_answers integer[];
 BEGIN
     WITH c AS (
@@ -1448,14 +1489,14 @@ END $$;
 
 -- Says in a worker's entry that a session watches over it.
 CREATE FUNCTION guard_worker(p_name text) RETURNS SETOF text
-LANGUAGE sql SET search_path = matins, pg_temp AS $$
+LANGUAGE sql ROWS 1 SET search_path = matins, pg_temp SET jit = off AS $$
     UPDATE worker SET guarded = true WHERE name = p_name RETURNING name
 $$;
 
 -- ------------------------------------------------------------------ schedules
 
 CREATE FUNCTION remove_schedule(p_name text, p_who text, p_reason text, p_at timestamptz)
-RETURNS boolean LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+RETURNS boolean LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE v_uid uuid; v_id uuid;
 BEGIN
     SELECT uid INTO v_uid FROM schedule WHERE name = p_name;
@@ -1475,7 +1516,7 @@ END $$;
 -- Applies plans, each by itself: occurrences, tasks and cursor together, or false when the
 -- schedule or one of the occurrences was decided by somebody else.
 CREATE FUNCTION fire(p_plans jsonb, p_now timestamptz)
-RETURNS boolean[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+RETURNS boolean[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE p jsonb; v_answers boolean[] := '{}';
 BEGIN
     FOR p IN SELECT value FROM jsonb_array_elements(p_plans) LOOP
@@ -1530,7 +1571,7 @@ END $$;
 -- Writes schedules as they are given, each from what was expected (`expected_rev` NULL: none of
 -- that name). `unrecorded` counts what a balance holds without records here.
 CREATE FUNCTION put_schedules(p_writes jsonb) RETURNS boolean[]
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE w record; v_answers boolean[] := ARRAY[]::boolean[];
 BEGIN
     FOR w IN SELECT * FROM jsonb_to_recordset(p_writes) AS x (
@@ -1560,7 +1601,7 @@ END $$;
 -- there was none) is not there any more.
 CREATE FUNCTION change_settings(p_changes jsonb, p_who text, p_action text, p_target text,
                                 p_reason text, p_at timestamptz) RETURNS boolean
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE c record; v_before integer;
 BEGIN
     FOR c IN SELECT * FROM jsonb_to_recordset(p_changes) AS x (
@@ -1593,9 +1634,18 @@ END $$;
 
 -- ------------------------------------------------------------------ looking
 
+-- Functions that a statement calls beside a verb see what the verb saw, not what the statement
+-- saw when it began: lanes and runs that are new since.
+CREATE FUNCTION find_lane(p_lane integer) RETURNS TABLE (pool text, type text)
+LANGUAGE plpgsql ROWS 1 SET search_path = matins, pg_temp SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT l.pool, l.type FROM lane AS l WHERE l.id = p_lane;
+END $$;
+
 CREATE FUNCTION find_run(p_id uuid)
 RETURNS TABLE (claimed_at timestamptz, cancel_requested_at timestamptz)
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql ROWS 1 SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT r.claimed_at, r.cancel_requested_at FROM running AS r WHERE r.id = p_id;
@@ -1603,13 +1653,13 @@ END $$;
 
 CREATE FUNCTION slot_place(p_turned boolean, p_freed timestamptz, p_priority integer,
                            p_run_at timestamptz) RETURNS bigint
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 BEGIN
     RETURN place_of(p_turned, p_freed, p_priority, p_run_at);
 END $$;
 
 CREATE FUNCTION catch_up(p_now timestamptz, p_limit integer) RETURNS integer
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 BEGIN
     RETURN promote(p_now, p_limit);
 END $$;
@@ -1618,7 +1668,7 @@ END $$;
 
 -- Sums what has been counted so far, if that is more than `p_many` rows.
 CREATE FUNCTION fold_tally(p_many integer) RETURNS void
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 BEGIN
     IF (SELECT count(*) FROM (SELECT 1 FROM tally LIMIT p_many + 1) AS x) <= p_many THEN
         RETURN;
@@ -1630,7 +1680,7 @@ END $$;
 
 -- A partition of `history` for each of the days from today on.
 CREATE FUNCTION make_partitions(p_now timestamptz, p_days integer) RETURNS void
-LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE v_day timestamp; v_name text;
 BEGIN
     FOR i IN 0..p_days LOOP
@@ -1673,7 +1723,7 @@ CREATE FUNCTION prune(
     p_ledger timestamptz, p_occurrences timestamptz, p_audit timestamptz, p_traces timestamptz,
     p_limit integer, OUT tasks bigint, OUT ledger bigint, OUT occurrences bigint,
     OUT audited bigint, OUT operations bigint, OUT workers bigint, OUT more boolean
-) LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE v_seqs bigint[]; v_n bigint;
 BEGIN

@@ -39,7 +39,7 @@ CREATE FUNCTION enqueue(
     timeout interval DEFAULT NULL, concurrency_key text DEFAULT NULL,
     tags text[] DEFAULT NULL, on_duplicate text DEFAULT 'return', id uuid DEFAULT NULL
 ) RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE n new_task; a record; v_now timestamptz := clock_timestamp();
 BEGIN
@@ -110,7 +110,7 @@ $$;
 -- Completes the run that has this fence when the caller's transaction commits, so that effect and
 -- completion commit together; raises if the run has lost its claim.
 CREATE FUNCTION complete(task_id uuid, fence bigint, result json DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE r running; t task; s settlement; v_answer smallint[];
 BEGIN

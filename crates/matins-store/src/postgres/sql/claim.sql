@@ -4,6 +4,6 @@ SELECT c.fence, NULL::bigint AS token, NULL::text AS run_worker, NULL::timestamp
        NULL::timestamptz AS run_cancel_requested_at, l.pool, l.type, (c.t).*, c.next_at,
        r.claimed_at, r.cancel_requested_at
 FROM matins.claim($1, $2, $3, $4, $5, $6, $7, $8, $9) AS c
-LEFT JOIN matins.lane AS l ON l.id = (c.t).lane
+LEFT JOIN LATERAL matins.find_lane((c.t).lane) AS l ON c.fence IS NOT NULL
 LEFT JOIN LATERAL matins.find_run((c.t).id) AS r ON c.fence IS NOT NULL
 ORDER BY c.fence

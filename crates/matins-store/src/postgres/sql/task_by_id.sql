@@ -1,3 +1,3 @@
 -- Purpose: a task with its run.
--- Index: task_id, history_id, running_pkey.
-SELECT * FROM matins.task_full WHERE id = $1
+-- Index: task_id, else history_id; running_pkey.
+SELECT * FROM matins.find_task($1)

@@ -1,3 +1,3 @@
 -- Purpose: some tasks, after an act.
--- Index: task_id, history_id, running_pkey.
-SELECT * FROM matins.task_full WHERE id = ANY($1)
+-- Index: task_id, else history_id; running_pkey.
+SELECT * FROM matins.find_tasks($1)
