@@ -1,0 +1,180 @@
+//! Several nodes on one PostgreSQL database: what a dead node ran runs elsewhere, a frozen one
+//! changes nothing when it wakes, a mark fires once whoever is there, and neither a clock that is
+//! off nor broken connections harm anybody.
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use matins_e2e::clock::FakeClock;
+use matins_e2e::process::Signal;
+use matins_e2e::wait::{holds_for, seconds};
+use matins_e2e::{Server, eventually, json, together};
+use matins_testbed::Postgres;
+
+#[test]
+fn several_nodes() {
+    together(&[
+        ("a killed node's task runs elsewhere", killed_node),
+        ("a node frozen past its lease", frozen_node),
+        ("one task for each mark of four schedulers", one_task_per_mark),
+        ("a clock two minutes off", clock_off),
+        ("broken connections", broken_connections),
+    ]);
+}
+
+fn config(url: &str, more: &str) -> String {
+    format!("store: {url}\nallow_commands: any\n{more}")
+}
+
+fn database() -> String {
+    Postgres::shared().database("template1")
+}
+
+/// The one of the servers that runs a task, by the node's name in the attempt.
+fn runner_of(servers: &mut [Server], id: &str) -> usize {
+    let api = servers[0].api();
+    let worker = eventually("it runs", seconds(5.0), || {
+        let task = api.task(id);
+        let last = task.attempts().last()?.clone();
+        (task.state() == "running").then(|| last["worker"].as_str().map(str::to_owned)).flatten()
+    });
+    let port = |server: &Server| format!("-{}:", server.port);
+    servers.iter().position(|server| worker.contains(&port(server))).expect("one of them runs it")
+}
+
+/// G11, with default settings.
+fn killed_node() {
+    let url = database();
+    let mut servers: Vec<Server> = (0..2).map(|_| Server::with(&config(&url, ""))).collect();
+    let witness = servers[0].witness.clone();
+    let id = servers[0].api().shell(&witness.shell("sleep 45"), &json!({})).id().to_owned();
+    let dead = runner_of(&mut servers, &id);
+    witness.wait_begin(&id, 1, seconds(3.0));
+    // Soon after a start of the database nobody is judged by his session.
+    let up = "SELECT clock_timestamp() - pg_postmaster_start_time() > interval '32 s'";
+    eventually("the database is up for longer than a lease", seconds(60.0), || {
+        (Postgres::shared().sql("postgres", up) == "t").then_some(())
+    });
+    servers[dead].kill();
+    let killed = Instant::now();
+    witness.wait_begin(&id, 2, seconds(10.0));
+    let took = killed.elapsed();
+    let other = servers[1 - dead].api();
+    assert_eq!(other.task(&id).number("losses"), 1);
+    other.post(&format!("/tasks/{id}/cancel"), &json!({})).expect(202);
+    other.wait_state(&id, "cancelled", seconds(15.0));
+    witness.assert_no_overlap();
+    assert!(took < seconds(6.0), "attempt 2 began {took:?} after the kill");
+}
+
+fn frozen_node() {
+    let url = database();
+    let quick = config(&url, "lease: 3s\npoll: 200ms\n");
+    let mut servers: Vec<Server> = (0..2).map(|_| Server::with(&quick)).collect();
+    let witness = servers[0].witness.clone();
+    let id = servers[0].api().shell(&witness.shell("sleep 4"), &json!({})).id().to_owned();
+    let frozen = runner_of(&mut servers, &id);
+    witness.wait_begin(&id, 1, seconds(3.0));
+    servers[frozen].signal(Signal::STOP);
+    witness.wait_begin(&id, 2, seconds(15.0));
+    servers[frozen].signal(Signal::CONT);
+    let other = servers[1 - frozen].api();
+    let task = other.wait_state(&id, "completed", seconds(15.0));
+    // The one that woke up says nothing against it, and goes on as a new worker.
+    holds_for("nothing changes any more", seconds(2.0), || {
+        other.task(&id).0["finished_at"] == task.0["finished_at"]
+    });
+    assert_eq!(witness.ends(&id).len(), 1, "one run came to its end");
+    witness.assert_no_overlap();
+    let next = servers[frozen].api().shell("true", &json!({})).id().to_owned();
+    servers[frozen].api().wait_state(&next, "completed", seconds(10.0));
+}
+
+fn one_task_per_mark() {
+    let url = database();
+    let every = "tasks:\n  tick: {executor: command, shell: \"true\"}\nschedules:\n  \
+                 mark: {schedule: \"*/2 * * * * *\", type: tick, timezone: UTC, overlap: allow}\n";
+    let mut servers: Vec<Server> =
+        (0..4).map(|_| Server::with(&config(&url, every))).collect();
+    for round in 0..8 {
+        thread::sleep(seconds(1.5));
+        let one = round % servers.len();
+        if round % 2 == 0 { servers[one].kill() } else { drop(servers[one].stop(seconds(10.0))) }
+        servers[one].start();
+    }
+    let api = servers[0].api();
+    let occurrences = api.occurrences("mark");
+    let fired: Vec<_> = occurrences.iter().filter(|one| one["outcome"] == "fired").collect();
+    let labels: HashSet<&str> = fired.iter().filter_map(|one| one["label"].as_str()).collect();
+    let tasks: HashSet<&str> = fired.iter().filter_map(|one| one["task_id"].as_str()).collect();
+    assert!(fired.len() >= 5, "only {} fired", fired.len());
+    assert_eq!(labels.len(), fired.len(), "no label fires twice");
+    assert_eq!(tasks.len(), fired.len(), "each has a task of its own");
+    let balance = api.get("/schedules/mark").expect(200).json();
+    let sum: i64 = ["fired", "coalesced", "skipped", "missed"]
+        .iter()
+        .map(|outcome| balance["balance"][outcome].as_i64().expect("a count"))
+        .sum();
+    assert_eq!(balance["balance"]["expected"].as_i64(), Some(sum), "{balance}");
+}
+
+/// A node whose clock is two minutes ahead neither fires early nor takes what is alive.
+fn clock_off() {
+    let url = database();
+    let every = "lease: 5s\ntasks:\n  tick: {executor: command, shell: \"true\"}\nschedules:\n  \
+                 mark: {schedule: \"* * * * * *\", type: tick, timezone: UTC, overlap: allow}\n";
+    let right = Server::with(&config(&url, every));
+    let id = right.api().shell(&right.witness.shell("sleep 9"), &json!({})).id().to_owned();
+    right.witness.wait_begin(&id, 1, seconds(3.0));
+    let mut wrong = Server::builder().config(&config(&url, every)).prepare();
+    let clock = FakeClock::new(wrong.folder(), "+120");
+    for (name, value) in clock.environment() {
+        wrong.set_variable(&name, &value);
+    }
+    wrong.start();
+    let task = right.api().wait_state(&id, "completed", seconds(20.0));
+    assert_eq!(task.attempts().len(), 1, "nobody took it over: {}", task.0);
+    for one in right.api().occurrences("mark") {
+        if let (Some(time), Some(fired)) = (one["time"].as_str(), one["fired_at"].as_str()) {
+            let early = matins_e2e::api::seconds_of(time) - matins_e2e::api::seconds_of(fired);
+            assert!(early < 0.5, "fired {early} s early: {one}");
+        }
+    }
+}
+
+/// Every session is ended again and again while tasks are accepted and run.
+fn broken_connections() {
+    let url = database();
+    let name = url.rsplit('/').next().expect("a name").to_owned();
+    let config = config(&url, "poll: 200ms\n");
+    let servers: Vec<Server> = (0..2).map(|_| Server::with(&config)).collect();
+    let witness = servers[0].witness.clone();
+    let end = Instant::now() + Duration::from_secs(8);
+    let mut accepted = Vec::new();
+    while Instant::now() < end {
+        for server in &servers {
+            let body = json!({
+                "type": "command", "payload": {"shell": witness.quick_shell("true")},
+                "id": uuid::Uuid::new_v4().to_string(),
+            });
+            // An answer that was lost is asked for again: the id makes it the same request.
+            let task = eventually("accepted", seconds(10.0), || {
+                let answer = server.api().post("/tasks", &body);
+                matches!(answer.status, 200 | 201).then(|| answer.json())
+            });
+            accepted.push(task["id"].as_str().expect("an id").to_owned());
+        }
+        let all = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        );
+        Postgres::shared().sql("postgres", &all);
+        thread::sleep(seconds(0.15));
+    }
+    assert!(accepted.len() > 20, "only {} tasks", accepted.len());
+    for id in &accepted {
+        servers[0].api().wait_state(id, "completed", seconds(60.0));
+        assert_eq!(witness.ends(id).len(), 1, "{id} came to its end once");
+    }
+    witness.assert_no_overlap();
+}
