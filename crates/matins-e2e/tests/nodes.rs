@@ -95,12 +95,15 @@ fn one_task_per_mark() {
     let url = database();
     let every = "tasks:\n  tick: {executor: command, shell: \"true\"}\nschedules:\n  \
                  mark: {schedule: \"*/2 * * * * *\", type: tick, timezone: UTC, overlap: allow}\n";
-    let mut servers: Vec<Server> =
-        (0..4).map(|_| Server::with(&config(&url, every))).collect();
+    let mut servers: Vec<Server> = (0..4).map(|_| Server::with(&config(&url, every))).collect();
     for round in 0..8 {
         thread::sleep(seconds(1.5));
         let one = round % servers.len();
-        if round % 2 == 0 { servers[one].kill() } else { drop(servers[one].stop(seconds(10.0))) }
+        if round % 2 == 0 {
+            servers[one].kill()
+        } else {
+            drop(servers[one].stop(seconds(10.0)))
+        }
         servers[one].start();
     }
     let api = servers[0].api();

@@ -217,7 +217,7 @@ fn bounded_size(at: &Cursor<'_>) -> Option<u64> {
 /// Keys of later releases: refused where leaving them without effect would break a promise,
 /// checked where they promise nothing by themselves.
 pub(crate) fn unavailable(table: &Table<'_>) {
-    const AWAY: &str = "is not available in this build; available: sqlite";
+    const AWAY: &str = "is not available in this build; available: sqlite, postgres";
     for name in ["redis", "journal_key"] {
         table.refuse(name, AWAY);
     }

@@ -226,8 +226,8 @@ const WRONG: &[(&str, &str)] = &[
     ),
     ("redis: 'redis://localhost'", "redis: is not available in this build; available: sqlite"),
     (
-        "store: postgres://localhost/x",
-        "a postgres store is not available in this build; available: sqlite",
+        "store: mysql://localhost/x",
+        "a mysql store is not available in this build; available: sqlite, postgres",
     ),
     ("store: matins.db", "did you mean sqlite:matins.db?"),
     ("store: 'sqlite:'", "expected a file name"),

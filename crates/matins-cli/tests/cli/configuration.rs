@@ -30,8 +30,8 @@ fn what_this_build_cannot_do_is_refused_and_named() {
     for (text, complaint) in [
         ("redis: redis://localhost", "redis: is not available in this build; available: sqlite"),
         (
-            "store: postgres://x/y",
-            "a postgres store is not available in this build; available: sqlite",
+            "store: mysql://x/y",
+            "a mysql store is not available in this build; available: sqlite, postgres",
         ),
         ("tasks: {a: {executor: agent}}", "the executor agent is not available in this build"),
         ("alerts: {channels: {ops: {kind: slack}}}", "nobody would be told"),
