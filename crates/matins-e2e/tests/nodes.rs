@@ -100,9 +100,9 @@ fn one_task_per_mark() {
         thread::sleep(seconds(1.5));
         let one = round % servers.len();
         if round % 2 == 0 {
-            servers[one].kill()
+            servers[one].kill();
         } else {
-            drop(servers[one].stop(seconds(10.0)))
+            servers[one].stop(seconds(10.0));
         }
         servers[one].start();
     }
