@@ -1687,9 +1687,15 @@ BEGIN
         v_day := date_trunc('day', p_now AT TIME ZONE 'UTC') + i * interval '1 day';
         v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass('matins.' || v_name) IS NOT NULL;
-        EXECUTE format(
-            'CREATE TABLE %I PARTITION OF history FOR VALUES FROM (%L) TO (%L)',
-            v_name, v_day AT TIME ZONE 'UTC', (v_day + interval '1 day') AT TIME ZONE 'UTC');
+        BEGIN
+            EXECUTE format(
+                'CREATE TABLE %I PARTITION OF history FOR VALUES FROM (%L) TO (%L)',
+                v_name, v_day AT TIME ZONE 'UTC', (v_day + interval '1 day') AT TIME ZONE 'UTC');
+        EXCEPTION
+            -- Tasks of that day lie in `history_other` already, where they are pruned as well; or
+            -- somebody reads for long, or was quicker: there are days left.
+            WHEN check_violation OR lock_not_available OR duplicate_table THEN NULL;
+        END;
     END LOOP;
 END $$;
 
@@ -1704,14 +1710,20 @@ BEGIN
               <= p_cutoff
         ORDER BY 1
     LOOP
-        EXECUTE format('DELETE FROM attempt WHERE seq IN (SELECT seq FROM %I WHERE attempt > 1)',
-                       v_part.name);
-        EXECUTE format('INSERT INTO tally (lane, place, n)
-            SELECT lane, CASE state WHEN 2 THEN 6 ELSE 8 END, -count(*) FROM %I GROUP BY 1, 2',
-            v_part.name);
-        EXECUTE format('SELECT count(*) FROM %I', v_part.name) INTO v_n;
-        EXECUTE format('DROP TABLE %I', v_part.name);
-        v_gone := v_gone + v_n;
+        BEGIN
+            EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', v_part.name);
+            EXECUTE format('DELETE FROM attempt WHERE seq IN (
+                SELECT seq FROM %I WHERE attempt > 1)', v_part.name);
+            EXECUTE format('INSERT INTO tally (lane, place, n)
+                SELECT lane, CASE state WHEN 2 THEN 6 ELSE 8 END, -count(*) FROM %I
+                GROUP BY 1, 2', v_part.name);
+            EXECUTE format('SELECT count(*) FROM %I', v_part.name) INTO v_n;
+            EXECUTE format('DROP TABLE %I', v_part.name);
+            v_gone := v_gone + v_n;
+        EXCEPTION
+            -- Somebody reads it for long: the next time.
+            WHEN lock_not_available THEN RETURN v_gone;
+        END;
     END LOOP;
     RETURN v_gone;
 END $$;
@@ -1725,17 +1737,26 @@ CREATE FUNCTION prune(
     OUT audited bigint, OUT operations bigint, OUT workers bigint, OUT more boolean
 ) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_column
-DECLARE v_seqs bigint[]; v_n bigint;
+DECLARE v_dropped bigint; v_large oid[];
 BEGIN
-    tasks := 0;
-    v_n := drop_partitions(least(p_completed, p_cancelled) - interval '1 day');
+    -- What is made and dropped here locks others out for a moment, and must not wait for long.
+    PERFORM set_config('lock_timeout', '2s', true);
+    PERFORM make_partitions(clock_timestamp(), 3);
+    v_dropped := drop_partitions(least(p_completed, p_cancelled));
+    PERFORM set_config('lock_timeout', '0', true);
+    -- A large day is not taken apart row by row: it goes as a whole when all of it is over.
+    v_large := ARRAY(SELECT c.oid FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+                     WHERE i.inhparent = 'matins.history'::regclass
+                       AND c.relname <> 'history_other' AND c.reltuples > 50000);
     WITH over AS (
         SELECT at, seq, failed FROM (
             (SELECT finished_at AS at, seq, false AS failed FROM history
-             WHERE state = 2 AND finished_at <= p_completed ORDER BY 1 LIMIT p_limit)
+             WHERE state = 2 AND finished_at <= p_completed AND tableoid <> ALL(v_large)
+             ORDER BY 1 LIMIT p_limit)
             UNION ALL
             (SELECT finished_at, seq, false FROM history
-             WHERE state = 4 AND finished_at <= p_cancelled ORDER BY 1 LIMIT p_limit)
+             WHERE state = 4 AND finished_at <= p_cancelled AND tableoid <> ALL(v_large)
+             ORDER BY 1 LIMIT p_limit)
             UNION ALL
             (SELECT dismissed_at, seq, true FROM dead_letter
              WHERE dismissed_at <= p_failed ORDER BY 1 LIMIT p_limit)
@@ -1756,7 +1777,7 @@ BEGIN
     ), c AS (
         INSERT INTO tally (lane, place, n) SELECT lane, place, -count(*) FROM g GROUP BY 1, 2
     )
-    SELECT count(*) INTO tasks FROM g;
+    SELECT count(*) + v_dropped INTO tasks FROM g;
     WITH k AS (
         DELETE FROM exec_key WHERE ctid = ANY(ARRAY(
             SELECT ctid FROM exec_key WHERE at <= p_ledger ORDER BY at LIMIT p_limit))
@@ -1793,8 +1814,10 @@ BEGIN
     SELECT count(*) INTO workers FROM w;
     DELETE FROM turn AS u WHERE u.running = 0 AND coalesce(u.freed, '-infinity') < p_traces
         AND NOT EXISTS (SELECT 1 FROM slot AS s WHERE s.type = u.type AND s.key = u.key);
-    more := EXISTS (SELECT 1 FROM history WHERE state = 2 AND finished_at <= p_completed)
-        OR EXISTS (SELECT 1 FROM history WHERE state = 4 AND finished_at <= p_cancelled)
+    more := EXISTS (SELECT 1 FROM history WHERE state = 2 AND finished_at <= p_completed
+                    AND tableoid <> ALL(v_large))
+        OR EXISTS (SELECT 1 FROM history WHERE state = 4 AND finished_at <= p_cancelled
+                   AND tableoid <> ALL(v_large))
         OR EXISTS (SELECT 1 FROM dead_letter WHERE dismissed_at <= p_failed)
         OR EXISTS (SELECT 1 FROM exec_key WHERE at <= p_ledger)
         OR EXISTS (SELECT 1 FROM occurrence WHERE coalesce(fired_at, time) <= p_occurrences)
