@@ -1,6 +1,7 @@
 //! The PostgreSQL store: for several machines.
 //!
 //! ```text
+//!   enqueues ──▶ those of the same moment share a batch ──┐
 //!   verbs ──▶ a few connections, one statement each ──▶ functions in the database: decide and
 //!   beats, pings ──▶ a connection of their own                   write in one transaction
 //!   LISTEN ──▶ a connection of its own ──▶ changed()
@@ -24,6 +25,7 @@ mod dead_letters;
 mod ear;
 mod enqueue;
 mod error;
+mod gate;
 mod invariants;
 mod link;
 pub mod migrate;
@@ -51,6 +53,7 @@ use uuid::Uuid;
 
 use ear::Ear;
 use error::{Failure, Res};
+use gate::Gate;
 use link::{Pool, Switchboard};
 pub use migrate::{Migrate, Migration};
 use sql::Sql;
@@ -86,7 +89,8 @@ impl Default for Options {
 pub struct PostgresStore {
     location: String,
     store_id: Uuid,
-    work: Pool,
+    work: Arc<Pool>,
+    gate: Gate,
     control: Pool,
     ear: Ear,
     /// The latest `now`, in microseconds, that anything may have been put in line by.
@@ -125,10 +129,12 @@ impl PostgresStore {
             .map_err(|_| Failure::unavailable("opening takes too long"))??;
         let others = 1 + usize::from(listen);
         let work = connections.saturating_sub(others).max(1);
+        let work = Arc::new(Pool::new(&switchboard, config, work, patience));
         Ok(Self {
             location: location.to_owned(),
             store_id,
-            work: Pool::new(&switchboard, config, work, patience),
+            gate: Gate::open(&switchboard, &work),
+            work,
             control: Pool::new(&switchboard, config, 1, patience),
             ear: Ear::open(&switchboard, config, listen),
             clock: AtomicI64::new(i64::MIN),

@@ -1,8 +1,6 @@
 //! Taking tasks in. A batch that nothing can stand in the way of goes in by one statement; any
 //! other is decided task by task, in the database, where two batches meet.
 
-use std::sync::atomic::Ordering;
-
 use jiff::Timestamp;
 use matins_core::store::{Enqueued, LedgerEntry};
 use matins_core::task::{NewTask, OnDuplicate, State, Task, TaskId};
@@ -11,6 +9,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::error::{Failure, Res};
+use super::link::Pool;
 use super::row::{self, col, get};
 use super::sql::Sql;
 use super::text::{Text, encode};
@@ -83,102 +82,97 @@ impl<'t> Columns<'t> {
     }
 }
 
-impl PostgresStore {
-    pub(super) async fn accept(&self, tasks: &[NewTask], now: Timestamp) -> Res<Vec<Enqueued>> {
-        if tasks.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
-        let c = Columns::of(tasks);
-        if tasks.iter().all(is_plain) {
-            let plain = self
-                .work
-                .rows(
-                    Sql::EnqueuePlain,
-                    &[
-                        &c.ids,
-                        &c.pools,
-                        &c.kinds,
-                        &c.payloads,
-                        &c.priorities,
-                        &c.run_at,
-                        &c.expires_at,
-                        &c.tags,
-                        &c.max_retries,
-                        &c.backoff,
-                        &c.timeout_us,
-                        &c.created_by,
-                        &At(now),
-                    ],
-                )
-                .await;
-            match plain {
-                Ok(_) => return Ok(vec![Enqueued::Created; tasks.len()]),
-                // An id is stored already: nothing was written, and each is looked at.
-                Err(failure) if failure.is_unique_violation() => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        self.accept_each(tasks, &c, now).await
+pub(super) async fn accept(pool: &Pool, tasks: &[NewTask], now: Timestamp) -> Res<Vec<Enqueued>> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
     }
-
-    async fn accept_each(
-        &self,
-        tasks: &[NewTask],
-        c: &Columns<'_>,
-        now: Timestamp,
-    ) -> Res<Vec<Enqueued>> {
-        let client_ids: Vec<bool> = tasks.iter().map(|task| task.client_id).collect();
-        let keys: Vec<Option<Text<'_>>> =
-            tasks.iter().map(|task| task.execution_key.as_deref().map(Text)).collect();
-        let on_duplicate: Vec<i16> = tasks.iter().map(|task| wish(task.on_duplicate)).collect();
-        let concurrency_keys: Vec<Option<Text<'_>>> =
-            tasks.iter().map(|task| task.concurrency_key.as_deref().map(Text)).collect();
-        let origins = || tasks.iter().map(|task| task.origin.as_ref());
-        let schedules: Vec<Option<Text<'_>>> =
-            origins().map(|origin| origin.map(|origin| Text(&origin.schedule))).collect();
-        let uids: Vec<Option<Uuid>> =
-            origins().map(|origin| origin.map(|origin| origin.schedule_uid)).collect();
-        let labels: Vec<Option<Text<'_>>> =
-            origins().map(|origin| origin.map(|origin| Text(&origin.label))).collect();
-        let times: Vec<Option<At>> =
-            origins().map(|origin| origin.map(|origin| At(origin.time))).collect();
-        let held: Vec<bool> = tasks.iter().map(|task| task.held).collect();
-        let rows = self
-            .work
+    let c = Columns::of(tasks);
+    if tasks.iter().all(is_plain) {
+        let plain = pool
             .rows(
-                Sql::EnqueueEach,
+                Sql::EnqueuePlain,
                 &[
                     &c.ids,
-                    &client_ids,
                     &c.pools,
                     &c.kinds,
                     &c.payloads,
                     &c.priorities,
                     &c.run_at,
                     &c.expires_at,
-                    &keys,
-                    &on_duplicate,
-                    &concurrency_keys,
                     &c.tags,
                     &c.max_retries,
                     &c.backoff,
                     &c.timeout_us,
-                    &schedules,
-                    &uids,
-                    &labels,
-                    &times,
-                    &held,
                     &c.created_by,
                     &At(now),
                 ],
             )
-            .await?;
-        if rows.len() != tasks.len() {
-            return Err(Failure::broken(format!("{} answers for {}", rows.len(), tasks.len())));
+            .await;
+        match plain {
+            Ok(_) => return Ok(vec![Enqueued::Created; tasks.len()]),
+            // An id is stored already: nothing was written, and each is looked at.
+            Err(failure) if failure.is_unique_violation() => {}
+            Err(failure) => return Err(failure),
         }
-        tasks.iter().zip(&rows).map(|(task, row)| answer(task, row)).collect()
     }
+    accept_each(pool, tasks, &c, now).await
+}
+
+async fn accept_each(
+    pool: &Pool,
+    tasks: &[NewTask],
+    c: &Columns<'_>,
+    now: Timestamp,
+) -> Res<Vec<Enqueued>> {
+    let client_ids: Vec<bool> = tasks.iter().map(|task| task.client_id).collect();
+    let keys: Vec<Option<Text<'_>>> =
+        tasks.iter().map(|task| task.execution_key.as_deref().map(Text)).collect();
+    let on_duplicate: Vec<i16> = tasks.iter().map(|task| wish(task.on_duplicate)).collect();
+    let concurrency_keys: Vec<Option<Text<'_>>> =
+        tasks.iter().map(|task| task.concurrency_key.as_deref().map(Text)).collect();
+    let origins = || tasks.iter().map(|task| task.origin.as_ref());
+    let schedules: Vec<Option<Text<'_>>> =
+        origins().map(|origin| origin.map(|origin| Text(&origin.schedule))).collect();
+    let uids: Vec<Option<Uuid>> =
+        origins().map(|origin| origin.map(|origin| origin.schedule_uid)).collect();
+    let labels: Vec<Option<Text<'_>>> =
+        origins().map(|origin| origin.map(|origin| Text(&origin.label))).collect();
+    let times: Vec<Option<At>> =
+        origins().map(|origin| origin.map(|origin| At(origin.time))).collect();
+    let held: Vec<bool> = tasks.iter().map(|task| task.held).collect();
+    let rows = pool
+        .rows(
+            Sql::EnqueueEach,
+            &[
+                &c.ids,
+                &client_ids,
+                &c.pools,
+                &c.kinds,
+                &c.payloads,
+                &c.priorities,
+                &c.run_at,
+                &c.expires_at,
+                &keys,
+                &on_duplicate,
+                &concurrency_keys,
+                &c.tags,
+                &c.max_retries,
+                &c.backoff,
+                &c.timeout_us,
+                &schedules,
+                &uids,
+                &labels,
+                &times,
+                &held,
+                &c.created_by,
+                &At(now),
+            ],
+        )
+        .await?;
+    if rows.len() != tasks.len() {
+        return Err(Failure::broken(format!("{} answers for {}", rows.len(), tasks.len())));
+    }
+    tasks.iter().zip(&rows).map(|(task, row)| answer(task, row)).collect()
 }
 
 /// `on_duplicate` as the database knows it.

@@ -1,5 +1,7 @@
 //! The port, verb by verb.
 
+use std::sync::atomic::Ordering;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 use matins_core::Json;
@@ -30,7 +32,8 @@ use super::time::At;
 #[async_trait]
 impl Queue for PostgresStore {
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        let answers = self.accept(&tasks, now).await?;
+        self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
+        let answers = self.gate.enqueue(tasks, now).await?;
         self.ear.ring();
         Ok(answers)
     }
