@@ -112,6 +112,13 @@ fn month_mask(length: u32, first: u32, day: &DayField, weekday: &WeekdayField) -
     }
 }
 
+/// The bits of a mask that are set, from the lowest.
+fn bits(mask: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(mask), |rest| Some(rest & rest.wrapping_sub(1)))
+        .take_while(|&rest| rest != 0)
+        .map(u32::trailing_zeros)
+}
+
 /// Bits 1 to `length`.
 const fn whole_month(length: u32) -> u32 {
     (u32::MAX >> (31 - length)) & !1
@@ -120,7 +127,7 @@ const fn whole_month(length: u32) -> u32 {
 fn day_mask(length: u32, first: u32, field: &DayField) -> u32 {
     let is_weekend = |day: u32| matches!((first + day - 1) % 7, 0 | 6);
     let mut mask = field.days;
-    for back in (0..length).filter(|back| field.from_last >> back & 1 == 1) {
+    for back in bits(field.from_last).take_while(|&back| back < length) {
         mask |= 1 << (length - back);
     }
     if field.last_workday
@@ -128,7 +135,7 @@ fn day_mask(length: u32, first: u32, field: &DayField) -> u32 {
     {
         mask |= 1 << day;
     }
-    for day in (1..=length).filter(|day| field.near_workday >> day & 1 == 1) {
+    for day in bits(field.near_workday).take_while(|&day| day <= length) {
         // Saturday leans back and Sunday forward, unless that would leave the month.
         let near = match (first + day - 1) % 7 {
             6 if day > 1 => day - 1,
