@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::server::{Server, free_port, is_root};
@@ -22,7 +22,7 @@ pub struct Postgres {
     folder: PathBuf,
     port: u16,
     databases: AtomicU32,
-    _server: Server,
+    server: Mutex<Server>,
 }
 
 impl Postgres {
@@ -62,16 +62,22 @@ impl Postgres {
             words.extend(["-c".to_owned(), setting.to_owned()]);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut server = Server::start("INT", &text(&folder), &words);
+        let server = Mutex::new(Server::start("INT", &text(&folder), &words));
+        let databases = AtomicU32::new(0);
+        let postgres = Self { bin, folder, port, databases, server };
+        postgres.wait_ready();
+        postgres
+    }
+
+    fn wait_ready(&self) {
         let end = Instant::now() + Duration::from_secs(60);
-        let mut ready = as_user(&bin.join("pg_isready"));
-        ready.args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()]);
+        let mut ready = as_user(&self.bin.join("pg_isready"));
+        ready.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
         while !ready.status().expect("pg_isready").success() {
-            let log = || std::fs::read_to_string(folder.join("log")).unwrap_or_default();
-            assert!(!server.has_ended() && Instant::now() < end, "no PostgreSQL: {}", log());
+            let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            assert!(Instant::now() < end, "no PostgreSQL: {}", log());
             std::thread::sleep(Duration::from_millis(30));
         }
-        Self { bin, folder, port, databases: AtomicU32::new(0), _server: server }
     }
 
     pub fn port(&self) -> u16 {
@@ -102,6 +108,23 @@ impl Postgres {
     pub fn control(&self, arguments: &[&str]) {
         let mut command = as_user(&self.bin.join("pg_ctl"));
         must(command.arg("-D").arg(self.folder.join("data")).args(arguments).output());
+    }
+
+    /// Ends the server as `pg_ctl stop -m MODE` does: `fast`, `immediate`, `smart`.
+    pub fn stop(&self, mode: &str) {
+        self.control(&["stop", "-w", "-m", mode]);
+    }
+
+    /// Starts it again after [`stop`](Self::stop).
+    pub fn start_again(&self) {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).start_again();
+        self.wait_ready();
+    }
+
+    /// The process that all others of the server are children of.
+    pub fn pid(&self) -> u32 {
+        let pid = std::fs::read_to_string(self.folder.join("pid")).expect("the keeper wrote it");
+        pid.trim().parse().expect("a number")
     }
 }
 
@@ -136,4 +159,30 @@ fn newest_bin() -> Option<PathBuf> {
         Some((version, entry.path().join("bin")))
     });
     newest.max().map(|(_, bin)| bin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_committed_is_there_after_each_kind_of_stop() {
+        let postgres = Postgres::start(&[]);
+        postgres.sql("postgres", "CREATE TABLE kept (n int)");
+        for (n, mode) in ["fast", "immediate"].iter().enumerate() {
+            let before = postgres.pid();
+            postgres.sql("postgres", &format!("INSERT INTO kept VALUES ({n})"));
+            postgres.stop(mode);
+            postgres.start_again();
+            assert_ne!(before, postgres.pid(), "another process");
+        }
+        assert_eq!(postgres.sql("postgres", "SELECT count(*) FROM kept"), "2");
+        let folder = postgres.folder.clone();
+        drop(postgres);
+        let end = Instant::now() + Duration::from_secs(20);
+        while folder.exists() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        assert!(!folder.exists(), "the folder goes with the server");
+    }
 }

@@ -1,5 +1,6 @@
 //! A server that ends with the process that started it.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
@@ -9,18 +10,26 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 /// this process was killed.
 #[derive(Debug)]
 pub(crate) struct Server {
-    shell: Child,
-    _leash: ChildStdin,
+    _shell: Child,
+    leash: ChildStdin,
 }
 
 /// `$0` is the signal that ends the server, `$1` the folder that goes with it, the rest its
-/// command.
+/// command. Each line that comes starts it again: it must have been ended before.
 const KEEPER: &str = r#"
 signal=$0; folder=$1; shift
-"$@" >"$folder/log" 2>&1 </dev/null &
-server=$!
 trap '' INT TERM HUP
-cat >/dev/null
+begin() {
+    (trap - INT TERM HUP; exec "$@") >>"$folder/log" 2>&1 </dev/null &
+    server=$!
+    echo $server >"$folder/pid"
+}
+begin "$@"
+while read -r _; do
+    wait "$server"
+    begin "$@"
+done
+kill -CONT "$server" 2>/dev/null
 kill -"$signal" "$server" 2>/dev/null
 wait "$server"
 rm -rf "$folder"
@@ -33,11 +42,12 @@ impl Server {
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut shell = shell.spawn().expect("a shell");
         let leash = shell.stdin.take().expect("its input");
-        Self { shell, _leash: leash }
+        Self { _shell: shell, leash }
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
-        self.shell.try_wait().ok().flatten().is_some()
+    /// Starts it again after it has ended.
+    pub(crate) fn start_again(&mut self) {
+        self.leash.write_all(b"again\n").expect("the keeper listens");
     }
 }
 
