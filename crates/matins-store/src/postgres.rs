@@ -7,7 +7,7 @@
 //!   LISTEN ──▶ a connection of its own ──▶ changed()
 //! ```
 //!
-//! What an enqueue, a claim or an end does is in `migrations/0002_functions.sql`, with the order of
+//! What an enqueue, a claim or an end does is in `migrations/`; `0002_words.sql` has the order of
 //! its locks. Here are the values going in and out. Instants come from the caller; a runtime that
 //! serves several machines takes them from the database's clock.
 //!

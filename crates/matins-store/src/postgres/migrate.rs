@@ -15,14 +15,31 @@ use super::sql::Sql;
 use super::time::At;
 pub use crate::migration::{Migrate, Migration};
 
+macro_rules! step {
+    ($version:literal, $number:literal, $name:literal) => {
+        Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!("migrations/", $number, "_", $name, ".sql")),
+        }
+    };
+}
+
 pub(super) const ALL: &[Migration] = &[
-    Migration { version: 1, name: "init", sql: include_str!("migrations/0001_init.sql") },
-    Migration { version: 2, name: "functions", sql: include_str!("migrations/0002_functions.sql") },
-    Migration {
-        version: 3,
-        name: "for_everybody",
-        sql: include_str!("migrations/0003_for_everybody.sql"),
-    },
+    step!(1, "0001", "init"),
+    step!(2, "0002", "words"),
+    step!(3, "0003", "concurrency_keys"),
+    step!(4, "0004", "places"),
+    step!(5, "0005", "endings"),
+    step!(6, "0006", "enqueue"),
+    step!(7, "0007", "claim"),
+    step!(8, "0008", "settle"),
+    step!(9, "0009", "acts"),
+    step!(10, "0010", "workers_and_settings"),
+    step!(11, "0011", "timetables"),
+    step!(12, "0012", "looking"),
+    step!(13, "0013", "upkeep"),
+    step!(14, "0014", "for_everybody"),
 ];
 
 /// The version this program works with.

@@ -1,0 +1,418 @@
+-- Handing tasks out.
+
+-- A lease must cover what is handed out.
+CREATE FUNCTION may_claim(p_worker text, p_lease timestamptz, p_now timestamptz) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT NOT EXISTS (SELECT 1 FROM setting WHERE scope = 'frozen')
+       AND (p_lease IS NOT NULL OR EXISTS (
+            SELECT 1 FROM worker
+            WHERE name = p_worker AND NOT retired AND lease_until >= p_now))
+$$;
+
+-- What still stands of what an earlier call with the same token was given.
+CREATE FUNCTION claimed_before(p_worker text, p_token bigint)
+RETURNS TABLE (fence bigint, next_at timestamptz, t task)
+LANGUAGE sql STABLE ROWS 50 SET search_path = matins, pg_temp SET jit = off AS $$
+    SELECT r.fence, NULL::timestamptz, t FROM running AS r JOIN task AS t ON t.id = r.id
+    WHERE r.worker = p_worker AND r.token = p_token ORDER BY r.fence
+$$;
+
+-- Writes claims about tasks that are out of line, in order. Answers their fences.
+CREATE FUNCTION start(p_seqs bigint[], p_worker text, p_token bigint, p_lease timestamptz,
+                      p_now timestamptz) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE v_fences bigint[];
+BEGIN
+    WITH x AS MATERIALIZED (
+        SELECT nextval('fence_seq') AS fence, o.nth, o.seq
+        FROM (SELECT * FROM unnest(p_seqs) WITH ORDINALITY AS u (seq, nth)
+              ORDER BY nth OFFSET 0) AS o
+    ), r AS (
+        INSERT INTO running (id, seq, fence, token, worker, lane, claimed_at, lease_until,
+                             cancel_requested_at, tied)
+        SELECT t.id, t.seq, x.fence, p_token, p_worker, t.lane, p_now, p_lease,
+               t.cancel_requested_at,
+               t.execution_key IS NOT NULL OR t.concurrency_key IS NOT NULL
+                   OR t.schedule_uid IS NOT NULL
+        FROM x JOIN task AS t ON t.seq = x.seq
+    )
+    SELECT array_agg(fence ORDER BY nth) INTO v_fences FROM x;
+    RETURN v_fences;
+END $$;
+
+CREATE FUNCTION forget_expiry(p_seqs bigint[]) RETURNS void LANGUAGE sql AS $$
+    DELETE FROM expiring AS e USING task AS t
+    WHERE t.seq = ANY(p_seqs) AND t.expires_at IS NOT NULL
+      AND e.expires_at = t.expires_at AND e.seq = t.seq
+$$;
+
+-- What the limits of types and the quarantine slot leave, for some lanes, with the locks that
+-- keep it true until the end of the transaction. A lane without a row here is unlimited. Lanes
+-- of one type share a `kind`.
+CREATE TYPE allowance AS (
+    lane integer, type text, quarantine boolean, room bigint, tokens bigint,
+    spent_until timestamptz, interval_us bigint, period_us bigint, used boolean
+);
+
+CREATE FUNCTION allowances(p_lanes integer[], p_now timestamptz) RETURNS allowance[]
+LANGUAGE plpgsql AS $$
+DECLARE v_all allowance[]; r record; a allowance; v_busy boolean := false; v_spent bigint;
+BEGIN
+    IF EXISTS (SELECT 1 FROM lane WHERE id = ANY(p_lanes) AND quarantine) THEN
+        PERFORM tie_quarantine();
+        v_busy := EXISTS (SELECT 1 FROM running AS x JOIN lane AS l ON l.id = x.lane
+                          WHERE l.quarantine);
+    END IF;
+    FOR r IN
+        SELECT l.type, (s.value::json ->> 'concurrency')::bigint AS most,
+               s.value::json ->> 'rate_limit' AS rate
+        FROM (SELECT DISTINCT type FROM lane WHERE id = ANY(p_lanes)) AS l
+        LEFT JOIN setting AS s ON s.scope = 'limit' AND s.name = l.type ORDER BY 1
+    LOOP
+        a := NULL;
+        a.type := r.type;
+        IF r.most IS NOT NULL OR r.rate IS NOT NULL THEN PERFORM tie_type(r.type); END IF;
+        IF r.most IS NOT NULL THEN
+            a.room := r.most - (SELECT count(*) FROM running AS x JOIN lane AS l ON l.id = x.lane
+                                WHERE l.type = r.type);
+        END IF;
+        IF r.rate IS NOT NULL THEN
+            a.period_us := CASE right(r.rate, 1) WHEN 's' THEN 1 WHEN 'm' THEN 60
+                           WHEN 'h' THEN 3600 ELSE 86400 END * 1000000::bigint;
+            a.interval_us := greatest(a.period_us / split_part(r.rate, '/', 1)::bigint, 1);
+            SELECT spent_until INTO a.spent_until FROM rate WHERE type = r.type;
+            v_spent := greatest(micros(coalesce(a.spent_until, p_now)), micros(p_now));
+            a.tokens := least(greatest((micros(p_now) + a.period_us - v_spent) / a.interval_us, 0),
+                              split_part(r.rate, '/', 1)::bigint);
+        END IF;
+        FOR a.lane, a.quarantine IN SELECT id, quarantine FROM lane
+                                    WHERE type = r.type AND id = ANY(p_lanes) LOOP
+            IF a.quarantine OR r.most IS NOT NULL OR r.rate IS NOT NULL THEN
+                v_all := v_all || a;
+                IF a.quarantine AND v_busy THEN
+                    v_all[array_length(v_all, 1)].room := 0;
+                END IF;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN v_all;
+END $$;
+
+-- One task of a lane starts.
+CREATE FUNCTION spend(p_all allowance[], p_lane integer, p_now timestamptz) RETURNS allowance[]
+LANGUAGE plpgsql AS $$
+DECLARE v_type text; v_quarantine boolean; a allowance;
+BEGIN
+    IF p_all IS NULL THEN RETURN p_all; END IF;
+    SELECT type, quarantine INTO v_type, v_quarantine FROM unnest(p_all) WHERE lane = p_lane;
+    IF NOT FOUND THEN RETURN p_all; END IF;
+    FOR i IN 1..array_length(p_all, 1) LOOP
+        a := p_all[i];
+        IF a.quarantine AND v_quarantine THEN
+            a.room := 0;
+        ELSIF a.type = v_type THEN
+            a.room := a.room - 1;
+        END IF;
+        IF a.type = v_type THEN
+            a.used := true;
+            a.tokens := a.tokens - 1;
+            a.spent_until := greatest(coalesce(a.spent_until, p_now), p_now)
+                             + a.interval_us * interval '1 microsecond';
+        END IF;
+        p_all[i] := a;
+    END LOOP;
+    RETURN p_all;
+END $$;
+
+-- Keeps what of the rates has been used up.
+CREATE FUNCTION save_rates(p_all allowance[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO rate (type, spent_until)
+    SELECT DISTINCT type, spent_until FROM unnest(p_all)
+    WHERE used AND interval_us IS NOT NULL
+    ON CONFLICT (type) DO UPDATE SET spent_until = excluded.spent_until;
+END $$;
+
+CREATE FUNCTION lanes_served(p_pool text, p_types text[]) RETURNS integer[]
+LANGUAGE sql STABLE AS $$
+    SELECT array_agg(l.id) FROM lane AS l
+    WHERE (p_pool IS NULL OR l.pool = p_pool) AND (p_types IS NULL OR l.type = ANY(p_types))
+      AND NOT EXISTS (SELECT 1 FROM setting AS s WHERE s.scope = 'pool' AND s.name = l.pool
+                      AND (s.value::json ->> 'paused')::boolean)
+$$;
+
+-- The next due time in some lanes, or an earlier instant to look again.
+CREATE FUNCTION next_due(p_lanes integer[], p_now timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    WITH glance AS (
+        SELECT run_at, lane FROM scheduled WHERE run_at > p_now ORDER BY run_at, seq LIMIT 64)
+    SELECT coalesce(
+        (SELECT min(run_at) FROM glance WHERE lane = ANY(p_lanes)),
+        (SELECT max(run_at) FROM glance HAVING count(*) = 64))
+$$;
+
+-- Takes rows out of `ready` that this transaction has locked.
+CREATE FUNCTION take_out(p_ctids tid[], p_lanes integer[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM ready WHERE ctid = ANY(p_ctids);
+    INSERT INTO tally (lane, place, n)
+    SELECT u.lane, 1, -count(*) FROM unnest(p_lanes) AS u (lane) GROUP BY u.lane;
+END $$;
+
+CREATE FUNCTION rate_opens(a allowance, p_now timestamptz) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT greatest(p_now, coalesce(a.spent_until, p_now)
+                           + (a.interval_us - a.period_us) * interval '1 microsecond')
+$$;
+
+-- Up to `p_max` tasks from the head of the line. The lanes that the request may be served from
+-- are merged by their heads, so a claim costs what it hands out, plus one look per lane. What
+-- lies in other lanes, behind a limit, in the future or in the past is never visited.
+--
+-- `p_floor_*`: where a lane's live rows are known to begin; what lies before is not looked at.
+-- One row at least, which tells when to ask again; `fence` is NULL when nothing was handed out.
+CREATE FUNCTION claim(
+    p_worker text, p_pool text, p_types text[], p_max integer, p_token bigint,
+    p_lease timestamptz, p_now timestamptz, p_floor_lanes integer[], p_floor_ords bigint[]
+) RETURNS TABLE (fence bigint, next_at timestamptz, t task)
+LANGUAGE plpgsql ROWS 50 SET search_path = matins, pg_temp SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_served integer[]; v_lanes integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_lanes_of integer[] := '{}';
+    v_fences bigint[]; v_more boolean; v_promoted integer := 0; v_passed integer := 0;
+    v_limit integer := least(greatest(p_max * 2, 256), 2000); v_n integer;
+    v_next timestamptz; v_again boolean; v_unfinished boolean := false; v_opening timestamptz;
+BEGIN
+    IF p_max <= 0 OR NOT may_claim(p_worker, p_lease, p_now) THEN
+        RETURN QUERY SELECT NULL::bigint, NULL::timestamptz, NULL::task;
+        RETURN;
+    END IF;
+    v_served := lanes_served(p_pool, p_types);
+    v_all := allowances(v_served, p_now);
+    PERFORM tie_tasks(ARRAY(
+        SELECT x.seq FROM (SELECT seq, needs FROM scheduled WHERE run_at <= p_now
+                           ORDER BY run_at, seq LIMIT v_limit) AS x WHERE x.needs >= 2
+        UNION ALL
+        SELECT x.seq FROM unnest(v_served) AS l (id), LATERAL (
+            SELECT r.seq, r.needs FROM ready AS r WHERE r.lane = l.id ORDER BY r.ord, r.seq
+            LIMIT p_max) AS x WHERE x.needs >= 2));
+    v_n := promote(p_now, v_limit);
+    v_promoted := v_n;
+    v_more := v_n = v_limit;
+    LOOP
+        SELECT array_agg(l.id) INTO v_lanes FROM unnest(v_served) AS l (id)
+        WHERE EXISTS (SELECT 1 FROM ready AS r WHERE r.lane = l.id AND r.ord >= coalesce(
+                (SELECT f.ord FROM unnest(p_floor_lanes, p_floor_ords) AS f (lane, ord)
+                 WHERE f.lane = l.id), -9223372036854775808));
+        v_again := false;
+        v_opening := NULL;
+        IF v_lanes IS NOT NULL THEN
+            SELECT * INTO v_all, v_seqs, v_passed, v_again, v_opening
+            FROM hand_out(v_lanes, p_floor_lanes, p_floor_ords, p_max, p_now,
+                          v_all, v_seqs, v_passed);
+        END IF;
+        EXIT WHEN coalesce(array_length(v_seqs, 1), 0) >= p_max;
+        IF v_again THEN
+            v_unfinished := v_passed >= 200;
+            EXIT WHEN v_unfinished;
+        ELSIF v_more AND v_promoted < 2000 THEN
+            v_n := promote(p_now, v_limit);
+            v_promoted := v_promoted + v_n;
+            v_more := v_n = v_limit;
+        ELSE
+            v_unfinished := v_more;
+            EXIT;
+        END IF;
+    END LOOP;
+    v_next := v_opening;
+    IF v_unfinished THEN
+        v_next := least(v_next, p_now + interval '1 microsecond');
+    ELSIF coalesce(array_length(v_seqs, 1), 0) < p_max THEN
+        v_next := least(v_next, next_due(v_served, p_now));
+    END IF;
+    IF v_seqs = '{}' THEN
+        RETURN QUERY SELECT NULL::bigint, v_next, NULL::task;
+        RETURN;
+    END IF;
+    PERFORM save_rates(v_all);
+    v_fences := start(v_seqs, p_worker, p_token, p_lease, p_now);
+    RETURN QUERY
+        SELECT u.fence, v_next, t FROM unnest(v_seqs, v_fences) AS u (seq, fence)
+        JOIN task AS t ON t.seq = u.seq ORDER BY u.fence;
+END $$;
+
+-- Takes tasks of some lanes out of line until there are `p_max`. `again`: something ended instead
+-- of being run, so the lanes must be looked at anew.
+CREATE FUNCTION hand_out(
+    p_lanes integer[], p_floor_lanes integer[], p_floor_ords bigint[], p_max integer,
+    p_now timestamptz, INOUT allowed allowance[], INOUT seqs bigint[], INOUT passed integer, OUT again boolean, OUT opening timestamptz
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_left integer := p_max - coalesce(array_length(seqs, 1), 0);
+    v_ctids tid[]; v_lane integer[]; v_ord bigint[]; v_seq bigint[]; v_needs smallint[];
+    v_gone tid[] := '{}'; a allowance; t task; e record;
+    v_taken integer[] := '{}'; v_keyed bigint[];
+BEGIN
+    again := false;
+    -- Ties come before rows: tasks with a concurrency_key that may come up.
+    SELECT array_agg(x.seq) INTO v_keyed FROM unnest(p_lanes) AS l (id), LATERAL (
+        SELECT r.seq, r.needs FROM ready AS r WHERE r.lane = l.id ORDER BY r.ord, r.seq
+        LIMIT v_left) AS x WHERE x.needs >= 2;
+    IF v_keyed IS NOT NULL THEN PERFORM tie_tasks(v_keyed); END IF;
+    SELECT array_agg(x.ctid ORDER BY x.ord, x.seq), array_agg(x.lane ORDER BY x.ord, x.seq),
+           array_agg(x.ord ORDER BY x.ord, x.seq), array_agg(x.seq ORDER BY x.ord, x.seq),
+           array_agg(x.needs ORDER BY x.ord, x.seq)
+    INTO v_ctids, v_lane, v_ord, v_seq, v_needs
+    FROM (
+        SELECT y.* FROM unnest(p_lanes) AS l (id)
+        LEFT JOIN unnest(p_floor_lanes, p_floor_ords) AS f (lane, ord) ON f.lane = l.id,
+        LATERAL (
+            SELECT r.ctid, r.lane, r.ord, r.seq, r.needs FROM ready AS r
+            WHERE r.lane = l.id AND r.ord >= coalesce(f.ord, -9223372036854775808)
+            ORDER BY r.ord, r.seq LIMIT v_left FOR UPDATE SKIP LOCKED) AS y
+    ) AS x;
+    FOR i IN 1..coalesce(array_length(v_seq, 1), 0) LOOP
+        EXIT WHEN coalesce(array_length(seqs, 1), 0) >= p_max;
+        IF allowed IS NOT NULL THEN
+            SELECT * INTO a FROM unnest(allowed) AS x WHERE x.lane = v_lane[i];
+            IF FOUND THEN
+                CONTINUE WHEN a.room <= 0;
+                IF a.tokens <= 0 THEN
+                    opening := least(opening, rate_opens(a, p_now));
+                    CONTINUE;
+                END IF;
+            END IF;
+        END IF;
+        IF v_needs[i] > 0 THEN
+            IF v_needs[i] >= 2 THEN
+                -- Parked since it was read, because another task of its key was taken; or its
+                -- key was not tied, because it came after that look.
+                CONTINUE WHEN NOT EXISTS (SELECT 1 FROM ready AS r WHERE r.lane = v_lane[i]
+                    AND r.ord = v_ord[i] AND r.seq = v_seq[i]);
+                IF NOT v_seq[i] = ANY(coalesce(v_keyed, '{}')) THEN again := true; EXIT; END IF;
+            END IF;
+            SELECT * INTO STRICT t FROM task AS x WHERE x.seq = v_seq[i];
+            e := ends_unrun(t, p_now);
+            IF e.why > 0 THEN
+                PERFORM take_out(v_gone, v_taken);
+                v_gone := '{}'; v_taken := '{}';
+                PERFORM leave_ready(v_lane[i], v_ord[i], v_seq[i]);
+                IF t.concurrency_key IS NOT NULL THEN
+                    DELETE FROM slot AS s WHERE s.type = type_of(t.lane)
+                        AND s.key = t.concurrency_key AND s.stage = 0 AND s.lane = t.lane
+                        AND s.seq = t.seq;
+                    PERFORM refit(type_of(t.lane), t.concurrency_key,
+                                  per_key_of(type_of(t.lane)));
+                END IF;
+                PERFORM end_unrun(t, e.why, e.kept, p_now);
+                passed := passed + 1;
+                again := true;
+                EXIT;
+            END IF;
+            IF v_needs[i] >= 2 THEN
+                PERFORM leave_ready(v_lane[i], v_ord[i], v_seq[i]);
+                PERFORM slot_claimed(type_of(t.lane), t.concurrency_key, v_lane[i], v_ord[i],
+                                     v_seq[i]);
+            END IF;
+            PERFORM forget_expiry(ARRAY[v_seq[i]]);
+        END IF;
+        IF v_needs[i] < 2 THEN
+            v_gone := v_gone || v_ctids[i];
+            v_taken := v_taken || v_lane[i];
+        END IF;
+        seqs := seqs || v_seq[i];
+        allowed := spend(allowed, v_lane[i], p_now);
+    END LOOP;
+    PERFORM take_out(v_gone, v_taken);
+END $$;
+
+-- The named tasks, if they are due and nothing else forbids them; wherever they stand in line.
+CREATE FUNCTION claim_named(
+    p_worker text, p_pool text, p_types text[], p_ids uuid[], p_max integer, p_token bigint,
+    p_lease timestamptz, p_now timestamptz
+) RETURNS TABLE (fence bigint, next_at timestamptz, t task)
+LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_served integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_lanes_of integer[] := '{}';
+    v_next timestamptz; v_fences bigint[]; w task; a allowance; e record; v_again boolean;
+    v_type text; v_due bigint[]; v_seq bigint; u turn;
+BEGIN
+    IF p_max <= 0 OR NOT may_claim(p_worker, p_lease, p_now) THEN
+        RETURN QUERY SELECT NULL::bigint, NULL::timestamptz, NULL::task;
+        RETURN;
+    END IF;
+    v_served := lanes_served(p_pool, p_types);
+    SELECT array_agg(x.seq) INTO v_due FROM task AS x WHERE x.id = ANY(p_ids);
+    v_all := allowances(v_served, p_now);
+    PERFORM tie_tasks(v_due);
+    SELECT min(x.run_at) INTO v_next FROM task AS x
+    WHERE x.seq = ANY(v_due) AND x.state = 0 AND NOT x.held AND x.lane = ANY(v_served)
+      AND x.run_at > p_now AND NOT EXISTS (SELECT 1 FROM running AS r WHERE r.id = x.id);
+    FOR w IN
+        DELETE FROM scheduled AS s USING task AS x
+        WHERE x.seq = ANY(v_due) AND x.lane = ANY(v_served) AND x.run_at <= p_now
+          AND s.run_at = x.run_at AND s.seq = x.seq
+        RETURNING x.*
+    LOOP
+        PERFORM count_in(w.lane, 2, -1);
+        PERFORM wait_for(w, p_now, true);
+    END LOOP;
+    LOOP
+        v_again := false;
+        FOR v_seq IN
+            SELECT x.seq FROM task AS x
+            JOIN lane AS l ON l.id = x.lane
+            LEFT JOIN slot AS s ON s.type = l.type AND s.key = x.concurrency_key
+                AND s.lane = x.lane AND s.seq = x.seq
+            LEFT JOIN turn AS u ON u.type = l.type AND u.key = x.concurrency_key
+            WHERE x.seq = ANY(v_due) AND x.state = 0 AND NOT x.held
+              AND x.lane = ANY(v_served) AND x.run_at <= p_now
+              AND NOT x.seq = ANY(v_seqs)
+              AND NOT EXISTS (SELECT 1 FROM running AS r WHERE r.id = x.id)
+            ORDER BY CASE WHEN s.stage = 0 THEN s.ord
+                          ELSE place_of(s.stage = 1, u.freed, x.priority, x.run_at) END, x.seq
+        LOOP
+            EXIT WHEN array_length(v_seqs, 1) >= p_max;
+            SELECT * INTO w FROM task AS x WHERE x.seq = v_seq FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND;
+            v_type := type_of(w.lane);
+            SELECT * INTO a FROM unnest(v_all) AS x WHERE x.lane = w.lane;
+            IF FOUND THEN
+                CONTINUE WHEN a.room <= 0;
+                IF a.tokens <= 0 THEN
+                    v_next := least(v_next, rate_opens(a, p_now));
+                    CONTINUE;
+                END IF;
+            END IF;
+            IF w.concurrency_key IS NOT NULL THEN
+                SELECT * INTO u FROM turn AS y
+                WHERE y.type = v_type AND y.key = w.concurrency_key;
+                CONTINUE WHEN per_key_of(v_type) - coalesce(u.running, 0) <= 0;
+            END IF;
+            CONTINUE WHEN NOT leave(w);
+            e := ends_unrun(w, p_now);
+            IF e.why > 0 THEN
+                PERFORM end_unrun(w, e.why, e.kept, p_now);
+                v_again := true;
+                EXIT;
+            END IF;
+            IF w.concurrency_key IS NOT NULL THEN
+                PERFORM add_turn(v_type, w.concurrency_key, 1, NULL);
+                PERFORM refit(v_type, w.concurrency_key, per_key_of(v_type));
+            END IF;
+            v_seqs := v_seqs || w.seq;
+            v_all := spend(v_all, w.lane, p_now);
+        END LOOP;
+        EXIT WHEN NOT v_again;
+    END LOOP;
+    IF v_seqs = '{}' THEN
+        RETURN QUERY SELECT NULL::bigint, v_next, NULL::task;
+        RETURN;
+    END IF;
+    PERFORM save_rates(v_all);
+    v_fences := start(v_seqs, p_worker, p_token, p_lease, p_now);
+    RETURN QUERY
+        SELECT u.fence, v_next, x FROM unnest(v_seqs, v_fences) AS u (seq, fence)
+        JOIN task AS x ON x.seq = u.seq ORDER BY u.fence;
+END $$;
