@@ -4,6 +4,7 @@
 //! time is handed in as `now`, chance as a number. So every rule here can be tested by calling
 //! it, and every store and every executor obeys the same one.
 
+pub mod alert;
 pub mod cron;
 pub mod dead_letter;
 pub mod duration;

@@ -22,6 +22,7 @@ use matins_core::task::{Attempt, Name, NewTask, State, Task, TaskId};
 use matins_core::why::{Why, why};
 use uuid::Uuid;
 
+use crate::alerts::Alerts;
 use crate::clock::{Clock, SharedClock};
 use crate::error::ClientError;
 use crate::events::{Events, What};
@@ -56,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) events: Events,
     pub(crate) live: LiveOutput,
     pub(crate) metrics: Metrics,
+    pub(crate) alerts: Alerts,
     /// The last write did not get through.
     write_trouble: AtomicBool,
     /// Limits of types that this node's file does not define, as other nodes wrote them.
@@ -83,6 +85,7 @@ impl Client {
             events: Events::default(),
             live: LiveOutput::default(),
             metrics: Metrics::default(),
+            alerts: Alerts::default(),
             write_trouble: AtomicBool::new(false),
             foreign: Mutex::new(None),
         };
@@ -123,6 +126,10 @@ impl Client {
 
     pub fn live(&self) -> &LiveOutput {
         &self.inner.live
+    }
+
+    pub fn alerts(&self) -> &Alerts {
+        &self.inner.alerts
     }
 
     pub fn metrics(&self) -> &Metrics {

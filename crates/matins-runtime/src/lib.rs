@@ -4,6 +4,7 @@
 //! memory here is the truth about a task: whatever is lost with the process is found again in
 //! the store.
 
+pub mod alerts;
 pub mod client;
 pub mod clock;
 pub mod cores;
