@@ -1,0 +1,155 @@
+//! A connection that can go bad: a TCP relay to a server, which a test cuts and heals.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// What the line does with what is sent over it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Passes it on.
+    Fine = 0,
+    /// Swallows it in silence, both ways: nobody is told, as when a cable is pulled.
+    Silent = 1,
+    /// Refuses new connections; those there were have been reset.
+    Refused = 2,
+}
+
+#[derive(Debug)]
+struct Shared {
+    to: SocketAddr,
+    weather: AtomicU8,
+    /// Counts resets: connections of an earlier epoch are closed.
+    epoch: AtomicU64,
+}
+
+/// One relay, until the process ends.
+#[derive(Debug, Clone)]
+pub struct Line {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+/// How often a relay looks whether it has been cut.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Line {
+    /// A relay to a port of this machine.
+    pub fn to(port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let own = listener.local_addr().expect("its address").port();
+        let shared = Arc::new(Shared {
+            to: SocketAddr::from(([127, 0, 0, 1], port)),
+            weather: AtomicU8::new(Weather::Fine as u8),
+            epoch: AtomicU64::new(0),
+        });
+        let line = Self { port: own, shared: Arc::clone(&shared) };
+        thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                // What cannot be passed on is closed: the caller sees a refusal.
+                let _ = relay(near, &shared);
+            }
+        });
+        line
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn set(&self, weather: Weather) {
+        if weather == Weather::Refused {
+            self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        }
+        self.shared.weather.store(weather as u8, Ordering::SeqCst);
+    }
+}
+
+impl Shared {
+    fn is(&self, weather: Weather) -> bool {
+        self.weather.load(Ordering::SeqCst) == weather as u8
+    }
+}
+
+fn relay(near: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    if shared.is(Weather::Refused) {
+        return Ok(());
+    }
+    let epoch = shared.epoch.load(Ordering::SeqCst);
+    let far = TcpStream::connect_timeout(&shared.to, Duration::from_secs(2))?;
+    for (from, to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
+        from.set_read_timeout(Some(LOOK))?;
+        from.set_nodelay(true)?;
+        let shared = Arc::clone(shared);
+        thread::spawn(move || {
+            let _ = pass_on(&from, &to, &shared, epoch);
+            let _ = from.shutdown(Shutdown::Both);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
+    Ok(())
+}
+
+/// Until one side closes or the line is reset.
+fn pass_on(
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    shared: &Shared,
+    epoch: u64,
+) -> io::Result<()> {
+    let mut bytes = vec![0; 1 << 16];
+    while shared.epoch.load(Ordering::SeqCst) == epoch {
+        if shared.is(Weather::Silent) {
+            thread::sleep(LOOK);
+            continue;
+        }
+        match from.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(n) => {
+                while shared.is(Weather::Silent) {
+                    thread::sleep(LOOK);
+                }
+                to.write_all(&bytes[..n])?;
+            }
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_passes_on_swallows_and_refuses() {
+        let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+        let line = Line::to(echo.local_addr().unwrap().port());
+        thread::spawn(move || {
+            for stream in echo.incoming().flatten() {
+                thread::spawn(move || io::copy(&mut &stream, &mut &stream));
+            }
+        });
+        let mut caller = TcpStream::connect(("127.0.0.1", line.port())).unwrap();
+        caller.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let mut answer = [0; 4];
+        caller.write_all(b"fine").unwrap();
+        caller.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"fine");
+        line.set(Weather::Silent);
+        caller.write_all(b"held").unwrap();
+        assert!(caller.read_exact(&mut answer).is_err(), "nothing comes back");
+        line.set(Weather::Fine);
+        caller.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"held", "what was held arrives when the line is whole again");
+        line.set(Weather::Refused);
+        assert_eq!(caller.read(&mut answer).unwrap_or(0), 0, "it has been closed");
+        let again = TcpStream::connect(("127.0.0.1", line.port()));
+        assert!(again.map_or(0, |mut caller| caller.read(&mut answer).unwrap_or(0)) == 0);
+    }
+}
