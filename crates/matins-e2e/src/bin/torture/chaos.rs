@@ -1,8 +1,9 @@
-//! What is done to the server: SIGKILL, SIGTERM, SIGSTOP and SIGCONT, also while it starts, and
-//! SIGKILL to the runners of its tasks.
+//! What is done to the servers: SIGKILL, SIGTERM, SIGSTOP and SIGCONT, also while they start, and
+//! SIGKILL to the runners of their tasks.
 
 use std::fmt;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::Options;
+use crate::cluster::{Cluster, Services};
 use crate::load::Load;
+use crate::services::{self, Faults};
 
 #[derive(Default)]
 pub(crate) struct Chaos {
@@ -23,48 +26,65 @@ pub(crate) struct Chaos {
     pub(crate) runners: u32,
     pub(crate) slowest_start: Duration,
     pub(crate) slowest_stop: Duration,
+    /// What the services suffered.
+    pub(crate) faults: Faults,
+    /// Starts that failed while the store was away.
+    pub(crate) too_early: u32,
     /// Starts that failed.
     pub(crate) refused: Vec<String>,
     /// Exits after SIGTERM that were no success.
     pub(crate) bad_exits: Vec<ExitStatus>,
 }
 
-pub(crate) fn unleash(server: &mut Server, options: Options, load: &Load) -> Chaos {
+pub(crate) fn unleash(cluster: &mut Cluster, options: Options, load: &Load) -> Chaos {
+    let enough = AtomicBool::new(false);
+    let Cluster { servers, services } = cluster;
+    thread::scope(|scope| {
+        let services = services.as_ref();
+        let trouble = services.map(|services: &Services| {
+            scope.spawn(|| services::trouble(services, !options.seed, &enough))
+        });
+        // Also when this panics: the scope waits for the other.
+        let stop = Stop(&enough);
+        let mut chaos = of_servers(servers, services.is_some(), options, load);
+        drop(stop);
+        if let Some(trouble) = trouble {
+            chaos.faults = trouble.join().expect("trouble does not panic");
+        }
+        // Whoever is down now, with nothing in its way, can start.
+        for server in servers.iter_mut().filter(|server| !server.ready()) {
+            if server.running() {
+                server.wait_ready();
+            } else {
+                server.start();
+            }
+        }
+        chaos
+    })
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn of_servers(servers: &mut [Server], shared: bool, options: Options, load: &Load) -> Chaos {
     let mut random = StdRng::seed_from_u64(options.seed);
     let mut chaos = Chaos::default();
     let begin = Instant::now();
     while chaos.kills + chaos.stops < options.kills {
         thread::sleep(Duration::from_micros(random.random_range(1_000..1_400_000)));
-        match random.random_range(0..100) {
-            0..58 => {
-                server.kill();
-                chaos.kills += 1;
-            }
-            58..76 => {
-                server.signal(Signal::TERM);
-                let asked = Instant::now();
-                // Some are killed while they drain, as a container is.
-                if random.random_range(0..4) == 0 {
-                    thread::sleep(Duration::from_millis(random.random_range(0..800)));
-                    server.kill();
-                } else {
-                    let status = server.wait_exit(Duration::from_secs(20));
-                    if !status.success() {
-                        chaos.bad_exits.push(status);
-                    }
-                    chaos.slowest_stop = chaos.slowest_stop.max(asked.elapsed());
-                }
-                chaos.stops += 1;
-            }
-            76..88 => {
-                pause(server, &mut random);
-                chaos.pauses += 1;
-                continue;
-            }
-            _ => {
-                chaos.runners += u32::from(kill_a_runner(server, &mut random));
-                continue;
-            }
+        let one = random.random_range(0..servers.len());
+        let server = &mut servers[one];
+        if !end(server, &mut random, &mut chaos) {
+            continue;
+        }
+        if shared && random.random_range(0..2) == 0 {
+            // The others have its work meanwhile.
+            thread::sleep(Duration::from_millis(random.random_range(0..3_000)));
         }
         if random.random_range(0..8) == 0 {
             server.spawn();
@@ -72,14 +92,7 @@ pub(crate) fn unleash(server: &mut Server, options: Options, load: &Load) -> Cha
             server.kill();
             chaos.kills_at_start += 1;
         }
-        let start = Instant::now();
-        while let Err(refused) = server.try_start() {
-            println!("{refused}");
-            assert!(chaos.refused.len() < 20, "it does not start any more");
-            chaos.refused.push(refused);
-            thread::sleep(Duration::from_millis(500));
-        }
-        chaos.slowest_start = chaos.slowest_start.max(start.elapsed());
+        begin_again(server, shared, &mut chaos);
         if (chaos.kills + chaos.stops).is_multiple_of(10) {
             println!(
                 "{:4.0} s  {} of {} kills and stops, {} tasks accepted, {} calls received",
@@ -92,6 +105,58 @@ pub(crate) fn unleash(server: &mut Server, options: Options, load: &Load) -> Cha
         }
     }
     chaos
+}
+
+/// Whether the server is gone.
+fn end(server: &mut Server, random: &mut StdRng, chaos: &mut Chaos) -> bool {
+    match random.random_range(0..100) {
+        0..58 => {
+            server.kill();
+            chaos.kills += 1;
+        }
+        58..76 => {
+            server.signal(Signal::TERM);
+            let asked = Instant::now();
+            // Some are killed while they drain, as a container is.
+            if random.random_range(0..4) == 0 {
+                thread::sleep(Duration::from_millis(random.random_range(0..800)));
+                server.kill();
+            } else {
+                let status = server.wait_exit(Duration::from_secs(20));
+                if !status.success() {
+                    chaos.bad_exits.push(status);
+                }
+                chaos.slowest_stop = chaos.slowest_stop.max(asked.elapsed());
+            }
+            chaos.stops += 1;
+        }
+        76..88 => {
+            pause(server, random);
+            chaos.pauses += 1;
+            return false;
+        }
+        _ => {
+            chaos.runners += u32::from(kill_a_runner(server, random));
+            return false;
+        }
+    }
+    true
+}
+
+fn begin_again(server: &mut Server, shared: bool, chaos: &mut Chaos) {
+    let start = Instant::now();
+    while let Err(refused) = server.try_start() {
+        if shared && refused.contains("unavailable") {
+            chaos.too_early += 1;
+        } else {
+            println!("{refused}");
+            chaos.refused.push(refused);
+        }
+        let failed = chaos.refused.len() + chaos.too_early as usize;
+        assert!(failed < 20, "it does not start any more");
+        thread::sleep(Duration::from_millis(500));
+    }
+    chaos.slowest_start = chaos.slowest_start.max(start.elapsed());
 }
 
 /// Mostly short; one in six lasts longer than the lease.
@@ -118,6 +183,12 @@ impl fmt::Display for Chaos {
             "{} SIGKILL ({} more while starting), {} SIGTERM, {} SIGSTOP, {} runners killed",
             self.kills, self.kills_at_start, self.stops, self.pauses, self.runners
         )?;
+        for (what, times) in &self.faults {
+            writeln!(f, "{times:4} x {what}")?;
+        }
+        if self.too_early > 0 {
+            writeln!(f, "{} starts while the store was away", self.too_early)?;
+        }
         writeln!(
             f,
             "slowest start {:.2} s, slowest graceful stop {:.2} s",

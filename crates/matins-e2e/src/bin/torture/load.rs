@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use matins_e2e::api::shell_task;
 use matins_e2e::stub::Answer;
-use matins_e2e::{Api, Server, Stub, Task, Value, Witness, json};
+use matins_e2e::{Api, Stub, Task, Value, Witness, json};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+
+use crate::cluster::Cluster;
 
 /// The longest that the stub thinks about an answer.
 pub(crate) const STUB_DELAY: Duration = Duration::from_millis(60);
@@ -39,7 +41,8 @@ pub(crate) enum Kind {
 }
 
 pub(crate) struct Load {
-    api: Api,
+    /// Of each server; a request goes to whichever.
+    apis: Vec<Api>,
     command_line: Vec<String>,
     witness: Witness,
     seed: u64,
@@ -50,7 +53,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn new(server: &Server, seed: u64) -> Load {
+    pub(crate) fn new(cluster: &Cluster, seed: u64) -> Load {
         let seen = Mutex::new(HashMap::<String, u32>::new());
         let stub = Stub::start(move |call| {
             let id = call.headers.get("idempotency-key").cloned().unwrap_or_default();
@@ -61,13 +64,10 @@ impl Load {
             let after = STUB_DELAY * (call.body.len() as u32 % 4) / 4;
             Answer::new(status, "{\"ok\":true}").after(after)
         });
-        let command = server.command();
-        let mut command_line = vec![command.get_program().to_string_lossy().into_owned()];
-        command_line.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
         Load {
-            api: server.api(),
-            command_line,
-            witness: server.witness.clone(),
+            apis: cluster.apis(),
+            command_line: cluster.command_line(),
+            witness: cluster.servers[0].witness.clone(),
             seed,
             stub,
             enough: AtomicBool::new(false),
@@ -165,10 +165,11 @@ impl Load {
     }
 
     fn until_accepted(&self, path: &str, body: &Value) -> Value {
-        let request =
-            self.api.request("POST", path).json(body.to_string()).timeout(Duration::from_secs(3));
         loop {
-            match self.api.send(&request) {
+            let api = self.any();
+            let request =
+                api.request("POST", path).json(body.to_string()).timeout(Duration::from_secs(3));
+            match api.send(&request) {
                 Ok(answer) if matches!(answer.status, 200 | 201) => return answer.json(),
                 Ok(answer) => assert!(answer.status == 503, "{} {}", answer.status, answer.text()),
                 Err(_) => drop(self.unanswered.fetch_add(1, Ordering::Relaxed)),
@@ -177,11 +178,15 @@ impl Load {
         }
     }
 
+    fn any(&self) -> &Api {
+        &self.apis[rand::random_range(0..self.apis.len())]
+    }
+
     fn hold_back(&self) {
-        let request = self.api.request("GET", "/status").timeout(Duration::from_secs(3));
         while !self.enough.load(Ordering::Relaxed) {
-            let pending = self
-                .api
+            let api = self.any();
+            let request = api.request("GET", "/status").timeout(Duration::from_secs(3));
+            let pending = api
                 .send(&request)
                 .ok()
                 .filter(|answer| answer.status == 200)
@@ -222,7 +227,7 @@ impl Load {
         let schedule = |name: &str, expression: &str, work: &str, more: Value| {
             let mut body = shell_task(work, &more);
             body["schedule"] = json!(expression);
-            self.api.put(&format!("/schedules/{name}"), &body).expect(201);
+            self.apis[0].put(&format!("/schedules/{name}"), &body).expect(201);
         };
         schedule("every-second", "* * * * * *", &quick, json!({"overlap": "allow"}));
         schedule("one-at-a-time", "* * * * * *", &long, json!({"overlap": "skip"}));

@@ -9,6 +9,7 @@ use matins_e2e::api::seconds_of;
 use matins_e2e::{Event, Server, Task, Value, json, process, wait_for};
 
 use crate::chaos::Chaos;
+use crate::cluster::Cluster;
 use crate::load::{Kind, Load, SCHEDULES};
 
 /// No task ends for so long: nothing will.
@@ -22,6 +23,8 @@ pub(crate) struct Verdict {
     extra_runs: u32,
     outcomes: BTreeMap<String, u32>,
     schedules: Vec<String>,
+    /// Writes for claims that no longer stood, by the logs.
+    stale: usize,
     unanswered: usize,
 }
 
@@ -34,7 +37,7 @@ struct Seen {
 
 type Witnessed = HashMap<(String, u32), Seen>;
 
-pub(crate) fn judge(server: &mut Server, load: &Load, chaos: &Chaos) -> Verdict {
+pub(crate) fn judge(cluster: &mut Cluster, load: &Load, chaos: &Chaos) -> Verdict {
     let mut verdict = Verdict {
         unanswered: load.unanswered.load(std::sync::atomic::Ordering::Relaxed),
         ..Verdict::default()
@@ -45,11 +48,14 @@ pub(crate) fn judge(server: &mut Server, load: &Load, chaos: &Chaos) -> Verdict 
     for status in &chaos.bad_exits {
         verdict.violation(format!("SIGTERM ended with {status}"));
     }
+    let server = &cluster.servers[0];
     verdict.come_to_rest(server);
     let witnessed = verdict.hear_the_witness(server);
     let fired = verdict.judge_schedules(server);
     verdict.judge_tasks(server, load, &witnessed, &fired);
-    verdict.judge_processes(server);
+    for server in &mut cluster.servers {
+        verdict.judge_processes(server);
+    }
     verdict
 }
 
@@ -268,7 +274,9 @@ impl Verdict {
         if !runners.is_empty() {
             self.violation(format!("runners are left: {runners:?}"));
         }
-        if server.log_text().contains("panicked") {
+        let log = server.log_text();
+        self.stale += log.matches("refused a write: the claim no longer stands").count();
+        if log.contains("panicked") {
             self.violation("the log tells of a panic".to_owned());
         }
         let health = server.api().health();
@@ -286,6 +294,7 @@ impl fmt::Display for Verdict {
         writeln!(f, "{} requests without an answer, sent again", self.unanswered)?;
         writeln!(f, "{} runs seen, {} more than one per task", self.runs, self.extra_runs)?;
         writeln!(f, "attempts recorded: {:?}", self.outcomes)?;
+        writeln!(f, "{} writes for claims that no longer stood, refused", self.stale)?;
         for schedule in &self.schedules {
             writeln!(f, "schedule {schedule}")?;
         }
