@@ -4,6 +4,7 @@
 //! code here may judge a retry, a schedule or a limit in a way of its own.
 
 mod cursor;
+mod form;
 mod migration;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -14,6 +14,7 @@ use super::row::{self, col, get};
 use super::sql::Sql;
 use super::text::{Text, encode};
 use super::time::{At, opt_at};
+use crate::form;
 
 /// New id, no key, no schedule: it cannot meet anything.
 fn is_plain(task: &NewTask) -> bool {
@@ -75,8 +76,8 @@ impl<'t> Columns<'t> {
             expires_at: column(tasks, |task| opt_at(task.expires_at)),
             tags: column(tasks, |task| array_literal(&task.tags)),
             max_retries: column(tasks, |task| task.max_retries.map(i64::from)),
-            backoff: column(tasks, |task| task.backoff.as_ref().map(row::write_backoff)),
-            timeout_us: column(tasks, |task| task.timeout.map(row::write_timeout)),
+            backoff: column(tasks, |task| task.backoff.as_ref().map(form::write_backoff)),
+            timeout_us: column(tasks, |task| task.timeout.map(form::write_timeout)),
             created_by: column(tasks, |task| Text(&task.created_by)),
         }
     }

@@ -2,11 +2,8 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use matins_core::Json;
-use matins_core::duration::{Span, Timeout};
-use matins_core::retry::Backoff;
 use matins_core::task::{
     Attempt, Claim, Dismissal, Name, Origin, Output, State, Task, TaskError, TaskId,
 };
@@ -17,6 +14,7 @@ use uuid::Uuid;
 use super::error::{Failure, Res};
 use super::text::Read;
 use super::time::At;
+use crate::form;
 
 pub(super) const COMPLETED: i16 = 2;
 pub(super) const FAILED: i16 = 3;
@@ -158,8 +156,8 @@ pub(super) fn task(row: &Row) -> Res<Option<Task>> {
         concurrency_key: opt_name(row, col::CONCURRENCY_KEY)?,
         tags: tags.into_iter().map(|tag| tag.0).collect(),
         max_retries: get::<Option<i64>>(row, col::MAX_RETRIES)?.map(|n| n as u32),
-        backoff: get::<Option<&str>>(row, col::BACKOFF)?.map(read_backoff).transpose()?,
-        timeout: get::<Option<i64>>(row, col::TIMEOUT)?.map(read_timeout),
+        backoff: get::<Option<&str>>(row, col::BACKOFF)?.map(form::read_backoff).transpose()?,
+        timeout: get::<Option<i64>>(row, col::TIMEOUT)?.map(form::read_timeout),
         origin: origin(row)?,
         held: get(row, col::HELD)?,
         created_at: at(row, col::CREATED_AT)?,
@@ -217,38 +215,4 @@ pub(super) fn attempt(row: &Row) -> Res<Attempt> {
             gap_at: get::<Option<i64>>(row, 12)?.unwrap_or(0) as usize,
         },
     })
-}
-
-/// Numbers in the form that std reads back exactly.
-pub(super) fn write_backoff(backoff: &Backoff) -> String {
-    let Backoff { initial, factor, max, jitter } = backoff;
-    format!("{} {factor} {} {jitter}", initial.get().as_micros(), max.get().as_micros())
-}
-
-fn read_backoff(text: &str) -> Res<Backoff> {
-    let parts: Vec<&str> = text.split(' ').collect();
-    let span = |text: &str| Some(Span(Duration::from_micros(text.parse().ok()?)));
-    let read = || match parts[..] {
-        [initial, factor, max, jitter] => Some(Backoff {
-            initial: span(initial)?,
-            factor: factor.parse().ok()?,
-            max: span(max)?,
-            jitter: jitter.parse().ok()?,
-        }),
-        _ => None,
-    };
-    read().ok_or_else(|| Failure::broken(format!("{text:?} is not a stored backoff")))
-}
-
-const NO_TIMEOUT: i64 = -1;
-
-pub(super) fn write_timeout(timeout: Timeout) -> i64 {
-    timeout.limit().map_or(NO_TIMEOUT, |limit| limit.as_micros() as i64)
-}
-
-fn read_timeout(us: i64) -> Timeout {
-    match us {
-        NO_TIMEOUT => Timeout::None,
-        us => Timeout::After(Duration::from_micros(us as u64)),
-    }
 }

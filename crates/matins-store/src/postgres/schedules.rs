@@ -21,7 +21,7 @@ use super::row::{self, get, word};
 use super::sql::Sql;
 use super::text::{Text, encode};
 use super::time::{At, stamp};
-use crate::cursor;
+use crate::{cursor, form};
 
 fn decided(state: &ScheduleState) -> u64 {
     let Balance { fired, coalesced, skipped, missed, .. } = state.balance;
@@ -62,8 +62,8 @@ fn task(new: &NewTask) -> Value {
         "tags": (!new.tags.is_empty())
             .then(|| new.tags.iter().map(|tag| encode(tag)).collect::<Vec<_>>()),
         "max_retries": new.max_retries,
-        "backoff": new.backoff.as_ref().map(row::write_backoff),
-        "timeout_us": new.timeout.map(row::write_timeout),
+        "backoff": new.backoff.as_ref().map(form::write_backoff),
+        "timeout_us": new.timeout.map(form::write_timeout),
         "schedule": origin.map(|origin| encode(&origin.schedule)),
         "schedule_uid": origin.map(|origin| origin.schedule_uid),
         "label": origin.map(|origin| encode(&origin.label)),

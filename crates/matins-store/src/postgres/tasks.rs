@@ -13,7 +13,7 @@ use super::error::Res;
 use super::row::{self, get};
 use super::sql::Sql;
 use super::text::Text;
-use crate::cursor;
+use crate::{cursor, form};
 
 /// How many numbers back one page looks when a filter may match few tasks.
 const RANGE_MAX: i64 = 200_000;
@@ -171,7 +171,7 @@ impl PostgresStore {
         if q.is_none() && key.is_none() {
             return Ok(BTreeSet::new());
         }
-        let range = q.and_then(id_range);
+        let range = q.and_then(form::id_range);
         let (low, high) = (range.map(|range| range.0), range.map(|range| range.1));
         let rows =
             self.work.rows(Sql::TaskHits, &[&key.map(Text), &q.map(Text), &low, &high]).await?;
@@ -240,22 +240,4 @@ impl<'f> Walk<'f> {
             .await?;
         rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
     }
-}
-
-/// First and last id that a text is the beginning of.
-fn id_range(q: &str) -> Option<(Uuid, Uuid)> {
-    let mut digits = String::new();
-    for (index, c) in q.chars().enumerate() {
-        match c {
-            '-' if matches!(index, 8 | 13 | 18 | 23) => {}
-            c if c.is_ascii_hexdigit() && !matches!(index, 8 | 13 | 18 | 23) => digits.push(c),
-            _ => return None,
-        }
-    }
-    if digits.is_empty() || digits.len() > 32 {
-        return None;
-    }
-    let low = Uuid::try_parse(&format!("{digits:0<32}")).ok()?;
-    let high = Uuid::try_parse(&format!("{digits:f<32}")).ok()?;
-    Some((low, high))
 }

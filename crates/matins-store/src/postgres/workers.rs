@@ -1,9 +1,7 @@
 //! Workers, their leases, and the claims that no lease covers any more.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
-use matins_core::store::{Extended, Lapsed, Types, Worker};
+use matins_core::store::{Extended, Lapsed, Worker};
 use matins_core::task::{Claim, Claimed, TaskId, WorkerId};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -14,26 +12,12 @@ use super::row::{self, col, get};
 use super::sql::Sql;
 use super::text::Text;
 use super::time::At;
-
-/// The columns of an entry that a beat renews.
-struct Entry {
-    pools: String,
-    types: Option<String>,
-}
-
-impl Entry {
-    fn of(worker: &Worker) -> Res<Self> {
-        let types = match &worker.types {
-            Types::Any => None,
-            Types::Only(kinds) => Some(serde_json::to_string(kinds)?),
-        };
-        Ok(Self { pools: serde_json::to_string(&worker.pools)?, types })
-    }
-}
+use crate::form;
 
 impl PostgresStore {
     pub(super) async fn put_worker(&self, worker: &Worker) -> Res<()> {
-        let entry = Entry::of(worker)?;
+        let pools = form::write_pools(worker)?;
+        let types = form::write_types(&worker.types)?;
         let params: [super::link::Param<'_>; 9] = [
             &Text(&worker.id.0),
             &Text(&worker.node_id),
@@ -42,8 +26,8 @@ impl PostgresStore {
             &At(worker.lease_until),
             &worker.draining,
             &worker.remote,
-            &Text(&entry.pools),
-            &entry.types.as_deref().map(Text),
+            &Text(&pools),
+            &types.as_deref().map(Text),
         ];
         self.control.rows(Sql::WorkerPut, &params).await?;
         if !worker.remote {
@@ -53,7 +37,8 @@ impl PostgresStore {
     }
 
     pub(super) async fn renew_worker(&self, worker: &Worker) -> Res<bool> {
-        let entry = Entry::of(worker)?;
+        let pools = form::write_pools(worker)?;
+        let types = form::write_types(&worker.types)?;
         let params: [super::link::Param<'_>; 8] = [
             &Text(&worker.id.0),
             &Text(&worker.node_id),
@@ -61,8 +46,8 @@ impl PostgresStore {
             &At(worker.lease_until),
             &worker.draining,
             &worker.remote,
-            &Text(&entry.pools),
-            &entry.types.as_deref().map(Text),
+            &Text(&pools),
+            &types.as_deref().map(Text),
         ];
         Ok(self.control.one(Sql::WorkerBeat, &params).await?.is_some())
     }
@@ -127,10 +112,7 @@ fn worker(row: &Row) -> Res<Worker> {
         lease_until: row::at(row, 4)?,
         draining: get(row, 5)?,
         remote: get(row, 6)?,
-        pools: serde_json::from_str(&row::text(row, 7)?)?,
-        types: match row::opt_text(row, 8)? {
-            None => Types::Any,
-            Some(kinds) => Types::Only(Arc::new(serde_json::from_str(&kinds)?)),
-        },
+        pools: form::read_pools(&row::text(row, 7)?)?,
+        types: form::read_types(row::opt_text(row, 8)?.as_deref())?,
     })
 }

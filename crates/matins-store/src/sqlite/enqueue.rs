@@ -15,6 +15,7 @@ use super::row::{self, Facts, Stored};
 use super::sql::Sql;
 use super::time::{opt_us, ts, us};
 use super::tx::Tx;
+use crate::form;
 
 impl Tx<'_> {
     pub(super) fn enqueue(&mut self, tasks: &[NewTask], now: i64) -> Res<Vec<Enqueued>> {
@@ -63,8 +64,8 @@ impl Tx<'_> {
             now,
             created_by,
             new.max_retries,
-            new.backoff.as_ref().map(row::write_backoff),
-            new.timeout.map(row::write_timeout),
+            new.backoff.as_ref().map(form::write_backoff),
+            new.timeout.map(form::write_timeout),
             origin.map(|origin| origin.schedule_uid),
             origin.map(|origin| &*origin.label),
             origin.map(|origin| us(origin.time)),

@@ -2,11 +2,8 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use matins_core::Json;
-use matins_core::duration::{Span, Timeout};
-use matins_core::retry::Backoff;
 use matins_core::task::{
     Attempt, Dismissal, NewTask, Origin, Output, State, Task, TaskError, TaskId, order_key,
 };
@@ -15,8 +12,9 @@ use rusqlite::{Connection, Row};
 use uuid::Uuid;
 
 use super::catalog::Catalog;
-use super::error::{Failure, Res};
+use super::error::Res;
 use super::time::{opt_ts, opt_us, ts, us};
+use crate::form;
 
 /// The stored states of a task that has ended; 0 is open.
 pub(super) const COMPLETED: i64 = 2;
@@ -202,9 +200,9 @@ pub(super) fn stored(row: &Row<'_>, conn: &Connection, catalog: &mut Catalog) ->
         max_retries: row.get(col::MAX_RETRIES)?,
         backoff: row
             .get::<_, Option<String>>(col::BACKOFF)?
-            .map(|t| read_backoff(&t))
+            .map(|t| form::read_backoff(&t))
             .transpose()?,
-        timeout: row.get::<_, Option<i64>>(col::TIMEOUT)?.map(read_timeout),
+        timeout: row.get::<_, Option<i64>>(col::TIMEOUT)?.map(form::read_timeout),
         origin: origin(row, conn, catalog)?,
         held: row.get(col::HELD)?,
         created_at: ts(row.get(col::CREATED_AT)?),
@@ -267,40 +265,6 @@ pub(super) fn read_tags(text: &str) -> Res<Vec<String>> {
     Ok(serde_json::from_str(text)?)
 }
 
-/// Numbers in the form that std reads back exactly.
-pub(super) fn write_backoff(backoff: &Backoff) -> String {
-    let Backoff { initial, factor, max, jitter } = backoff;
-    format!("{} {factor} {} {jitter}", initial.get().as_micros(), max.get().as_micros())
-}
-
-fn read_backoff(text: &str) -> Res<Backoff> {
-    let parts: Vec<&str> = text.split(' ').collect();
-    let span = |text: &str| Some(Span(Duration::from_micros(text.parse().ok()?)));
-    let read = || match parts[..] {
-        [initial, factor, max, jitter] => Some(Backoff {
-            initial: span(initial)?,
-            factor: factor.parse().ok()?,
-            max: span(max)?,
-            jitter: jitter.parse().ok()?,
-        }),
-        _ => None,
-    };
-    read().ok_or_else(|| Failure::broken(format!("{text:?} is not a stored backoff")))
-}
-
-const NO_TIMEOUT: i64 = -1;
-
-pub(super) fn write_timeout(timeout: Timeout) -> i64 {
-    timeout.limit().map_or(NO_TIMEOUT, |limit| limit.as_micros() as i64)
-}
-
-fn read_timeout(us: i64) -> Timeout {
-    match us {
-        NO_TIMEOUT => Timeout::None,
-        us => Timeout::After(Duration::from_micros(us as u64)),
-    }
-}
-
 /// The light columns of a row of `task_full`, for filters that walk many rows.
 pub(super) struct Glance<'r> {
     pub(super) seq: i64,
@@ -322,24 +286,4 @@ pub(super) fn glance<'r>(row: &'r Row<'_>) -> rusqlite::Result<Glance<'r>> {
         execution_key: row.get_ref(col::EXECUTION_KEY)?.as_str_or_null()?,
         tags: row.get_ref(col::TAGS)?.as_str_or_null()?,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_backoff_comes_back_exactly() {
-        for factor in [2.0, 1.1, std::f64::consts::PI, 999.999_999_999_9] {
-            let backoff = Backoff { factor, jitter: 0.1 + 0.2, ..Backoff::default() };
-            assert_eq!(read_backoff(&write_backoff(&backoff)).unwrap(), backoff);
-        }
-    }
-
-    #[test]
-    fn no_timeout_is_not_a_timeout_of_nothing() {
-        for timeout in [Timeout::None, Timeout::After(Duration::from_micros(1))] {
-            assert_eq!(read_timeout(write_timeout(timeout)), timeout);
-        }
-    }
 }

@@ -13,7 +13,7 @@ use super::error::Res;
 use super::reader::Reader;
 use super::row::{self, Glance};
 use super::sql::Sql;
-use crate::cursor;
+use crate::{cursor, form};
 
 /// Rows that one page looks at when it walks the table.
 const WALK_MAX: usize = 50_000;
@@ -230,7 +230,7 @@ impl Reader {
             self.hits_by_key(key, &format!("{key}\0"), &mut hits)?;
         }
         let Some(q) = filter.q.as_ref().filter(|q| !q.is_empty()) else { return Ok(hits) };
-        if let Some((low, high)) = id_range(q) {
+        if let Some((low, high)) = form::id_range(q) {
             let params = params![low, high, HITS_MAX];
             hits.extend(self.all(Sql::TaskByIdRange, params, |row| row.get::<_, i64>(0))?);
         }
@@ -270,24 +270,6 @@ impl Reader {
         }
         Ok(())
     }
-}
-
-/// First and last id that a text is the beginning of.
-fn id_range(q: &str) -> Option<(Uuid, Uuid)> {
-    let mut digits = String::new();
-    for (index, c) in q.chars().enumerate() {
-        match c {
-            '-' if matches!(index, 8 | 13 | 18 | 23) => {}
-            c if c.is_ascii_hexdigit() && !matches!(index, 8 | 13 | 18 | 23) => digits.push(c),
-            _ => return None,
-        }
-    }
-    if digits.is_empty() || digits.len() > 32 {
-        return None;
-    }
-    let low = Uuid::try_parse(&format!("{digits:0<32}")).ok()?;
-    let high = Uuid::try_parse(&format!("{digits:f<32}")).ok()?;
-    Some((low, high))
 }
 
 /// A filter in terms of stored numbers.

@@ -1,8 +1,6 @@
 //! Workers, their leases, and the claims that no lease covers any more.
 
-use std::sync::Arc;
-
-use matins_core::store::{Extended, Lapsed, Types, Worker};
+use matins_core::store::{Extended, Lapsed, Worker};
 use matins_core::task::{Claim, Claimed, Name, TaskId, WorkerId};
 use rusqlite::{Row, params};
 
@@ -12,22 +10,7 @@ use super::row;
 use super::sql::Sql;
 use super::time::{ts, us};
 use super::tx::Tx;
-
-/// The columns of an entry that a beat renews.
-struct Entry {
-    pools: String,
-    types: Option<String>,
-}
-
-impl Entry {
-    fn of(worker: &Worker) -> Res<Self> {
-        let types = match &worker.types {
-            Types::Any => None,
-            Types::Only(kinds) => Some(serde_json::to_string(kinds)?),
-        };
-        Ok(Self { pools: serde_json::to_string(&worker.pools)?, types })
-    }
-}
+use crate::form;
 
 impl Tx<'_> {
     pub(super) fn register(&mut self, worker: &Worker) -> Res<()> {
@@ -41,7 +24,8 @@ impl Tx<'_> {
 
     fn write_worker(&mut self, sql: Sql, worker: &Worker) -> Res<usize> {
         let name = self.name_id(&worker.id.0)?;
-        let entry = Entry::of(worker)?;
+        let pools = form::write_pools(worker)?;
+        let types = form::write_types(&worker.types)?;
         self.run(
             sql,
             params![
@@ -52,8 +36,8 @@ impl Tx<'_> {
                 us(worker.lease_until),
                 worker.draining,
                 worker.remote,
-                entry.pools,
-                entry.types,
+                pools,
+                types,
             ],
         )
     }
@@ -136,10 +120,7 @@ fn worker(id: Name, row: &Row<'_>) -> Res<Worker> {
         lease_until: ts(row.get(4)?),
         draining: row.get(5)?,
         remote: row.get(6)?,
-        pools: serde_json::from_str(&row.get::<_, String>(7)?)?,
-        types: match types {
-            None => Types::Any,
-            Some(kinds) => Types::Only(Arc::new(serde_json::from_str(&kinds)?)),
-        },
+        pools: form::read_pools(&row.get::<_, String>(7)?)?,
+        types: form::read_types(types.as_deref())?,
     })
 }
