@@ -1,5 +1,7 @@
 //! Every command: what it takes, what it asks for, how the answer is shown.
 
+mod alert;
+mod audit;
 mod bench;
 mod check;
 mod dead;
@@ -16,13 +18,16 @@ mod schedule;
 mod status;
 mod task;
 mod token;
+mod top;
 mod version;
+mod watch;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::failure::Result;
 use crate::serve::Serve;
 use crate::session::{Global, Session};
+use crate::supervise::leash::Leash;
 
 /// Durable background tasks and cron schedules.
 #[derive(Debug, Parser)]
@@ -54,8 +59,14 @@ enum Command {
     Migrate(migrate::Migrate),
     /// The store at a glance
     Status(status::Status),
+    /// Watch the store as it changes
+    Top(top::Top),
     /// Look for what could go wrong on this machine
     Doctor(doctor::Doctor),
+    /// Judge the store by what must always hold of it
+    Audit(audit::Audit),
+    /// Watch the scheduler's heartbeat from outside, and restart it when it stops
+    Watch(watch::Watch),
     /// Measure throughput and latency on this machine, beside what its disk and SQLite allow
     Bench(bench::Bench),
 
@@ -81,6 +92,9 @@ enum Command {
     /// Dead letters: failed tasks that wait for a person
     #[command(subcommand)]
     Dead(dead::Dead),
+    /// Alerts and their channels
+    #[command(subcommand)]
+    Alert(alert::Alert),
     /// Schedules
     #[command(subcommand)]
     Schedule(schedule::Schedule),
@@ -113,6 +127,18 @@ enum Command {
 }
 
 impl Cli {
+    /// Whether this is a server that is to be watched by a parent.
+    pub(crate) fn wants_a_parent(&self) -> bool {
+        matches!(&self.command, Command::Serve(serve) if serve.wants_a_parent())
+    }
+
+    /// This process is the child of such a parent.
+    pub(crate) fn put_on(&mut self, leash: Leash) {
+        if let Command::Serve(serve) = &mut self.command {
+            serve.put_on(leash);
+        }
+    }
+
     pub(crate) async fn run(self) -> Result<()> {
         let global = &self.global;
         match self.command {
@@ -122,7 +148,10 @@ impl Cli {
             Command::Migrate(migrate) => migrate.run(global).await,
             Command::Status(status) => status.run(global).await,
             Command::Bench(bench) => bench.run(global).await,
+            Command::Top(top) => top.run(global).await,
             Command::Doctor(doctor) => doctor.run(global).await,
+            Command::Audit(audit) => audit.run(global).await,
+            Command::Watch(watch) => watch.run(global).await,
             Command::Enqueue(enqueue) => enqueue.run(global).await,
             Command::Run(run) => run.run(global).await,
             Command::List(list) => list.run(global).await,
@@ -133,6 +162,7 @@ impl Cli {
             Command::Retry(retry) => retry.run(global).await,
             Command::Rerun(rerun) => rerun.run(global).await,
             Command::Dead(dead) => dead.run(global).await,
+            Command::Alert(alert) => alert.run(global).await,
             Command::Schedule(schedule) => schedule.run(global).await,
             Command::Pool(pool) => pool.run(global).await,
             Command::Freeze(freeze) => freeze.run(global).await,

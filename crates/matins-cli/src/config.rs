@@ -4,6 +4,7 @@
 //! an unknown key, a key given twice and a value of another kind are refused with their place,
 //! all of a file at once. Must never put a secret into an error, a log or `Debug` output.
 
+mod alerts;
 mod cursor;
 #[cfg(test)]
 mod fuzz;
@@ -21,9 +22,10 @@ mod yaml;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use matins_core::alert::policy::Policy;
 use matins_core::cron::Zone;
 use matins_core::schedule::ScheduleSpec;
 use matins_runtime::executors::Setting;
@@ -52,6 +54,13 @@ pub(crate) enum StoreLocation {
     Sqlite(PathBuf),
     /// An address that may hold a password.
     Postgres(Secret),
+}
+
+/// Redis in front of a PostgreSQL store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RedisPlace {
+    pub(crate) url: Secret,
+    pub(crate) prefix: String,
 }
 
 /// A text that is never shown.
@@ -124,6 +133,7 @@ pub(crate) struct Config {
     pub(crate) store_is_asked_for: bool,
     pub(crate) migrate_by_itself: bool,
     pub(crate) store_connections: usize,
+    pub(crate) redis: Option<RedisPlace>,
     pub(crate) listen: SocketAddr,
     pub(crate) public_url: Option<String>,
     pub(crate) allowed_hosts: Vec<String>,
@@ -131,6 +141,10 @@ pub(crate) struct Config {
     pub(crate) node_id: Option<String>,
     pub(crate) lease: Duration,
     pub(crate) heartbeat: Duration,
+    /// An outside switch that is called with every heartbeat.
+    pub(crate) heartbeat_url: Option<Setting>,
+    /// How often a canary goes through each pool.
+    pub(crate) canary: Option<Duration>,
     pub(crate) stall_after: Duration,
     pub(crate) poll: Duration,
     pub(crate) drain_timeout: Duration,
@@ -140,6 +154,8 @@ pub(crate) struct Config {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) rules: Rules,
     pub(crate) schedules: Vec<ScheduleSpec>,
+    /// Secrets of alert channels that stand in the file itself.
+    pub(crate) bare_secrets: Vec<String>,
 }
 
 /// Where a configuration comes from.
@@ -232,15 +248,24 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
     };
     let data_dir = table.get("data_dir", Cursor::path).unwrap_or_else(|| base.join(".matins"));
     let store = table.get("store", server::store);
+    let (policy, bare_secrets) = table.get("alerts", alerts::alerts).unwrap_or_default();
     let mut rules = rules(&table, base);
     if matches!(store, Some(StoreLocation::Postgres(_))) && !table.has("allow_commands") {
         // Whoever may write to a database must not thereby get a shell.
         rules.allow_commands = AllowCommands::None;
     }
+    let public_url = table.get("public_url", server::url);
+    let node_id = table.get("node_id", server::node_id);
+    rules.alerts = Arc::new(Policy {
+        public_url: public_url.clone(),
+        source: node_id.clone().unwrap_or_else(crate::serve::hostname),
+        ..policy
+    });
     let config = Config {
         file: None,
         source: String::new(),
         store_is_asked_for: table.is_from_outside("store"),
+        redis: server::redis(&table, store.as_ref()),
         store: store.unwrap_or_else(|| StoreLocation::Sqlite(data_dir.join("matins.db"))),
         migrate_by_itself: table
             .get("migrate", |c| c.word(&[("auto", true), ("manual", false)]))
@@ -251,11 +276,14 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
         listen: table
             .get("listen", server::listen)
             .unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)),
-        public_url: table.get("public_url", server::url),
+        public_url,
         allowed_hosts: table.get("allowed_hosts", |c| c.list(server::host)).unwrap_or_default(),
-        node_id: table.get("node_id", server::node_id),
+        node_id,
         lease: span("lease", secs(1), secs(3_600), secs(30)),
         heartbeat: span("heartbeat", secs(1), secs(3_600), secs(30)),
+        heartbeat_url: table.get("heartbeat_url", server::secret_url),
+        canary: Some(table.get("canary", pools::canary).unwrap_or(secs(300)))
+            .filter(|every| !every.is_zero()),
         stall_after: span("stall_after", secs(1), secs(3_600), secs(45)),
         poll: span("poll", Duration::from_millis(10), secs(60), secs(1)),
         drain_timeout: span("drain_timeout", secs(0), secs(3_600), secs(30)),
@@ -269,6 +297,7 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
         schedules: table
             .get("schedules", |c| schedules::schedules(c, &rules.limits))
             .unwrap_or_default(),
+        bare_secrets,
         rules,
         data_dir,
     };
@@ -290,8 +319,11 @@ fn rules(table: &Table<'_>, base_dir: PathBuf) -> Rules {
         allow_commands: table
             .get("allow_commands", pools::allow_commands)
             .unwrap_or(usual.allow_commands),
+        connections: table.get("connections", tasks::connections).unwrap_or_default(),
         http: table.get("http", pools::http).unwrap_or_default(),
+        pings: table.get("pings", pools::pings).unwrap_or_default(),
         base_dir,
+        alerts: usual.alerts,
     }
 }
 

@@ -12,6 +12,7 @@ mod place;
 mod serve;
 mod session;
 mod storage;
+mod supervise;
 mod views;
 
 use std::process::ExitCode;
@@ -36,10 +37,23 @@ fn main() -> ExitCode {
     {
         return matins_runtime::process::runner::main();
     }
-    let cli = match Cli::try_parse() {
+    let supervised = std::env::args_os().nth(1).is_some_and(|word| word == supervise::HIDDEN_WORD);
+    let words = std::env::args_os().enumerate().filter(|(at, _)| *at != 1 || !supervised);
+    let mut cli = match Cli::try_parse_from(words.map(|(_, word)| word)) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    if supervised {
+        match supervise::leash::Leash::take() {
+            Ok(leash) => cli.put_on(leash),
+            Err(error) => {
+                say(&Failure::io("cannot talk to the supervising parent", &error));
+                return ExitCode::FAILURE;
+            }
+        }
+    } else if cli.wants_a_parent() {
+        return supervise::run();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

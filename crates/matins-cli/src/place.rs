@@ -35,6 +35,11 @@ pub(crate) fn node_lock(config: &Config, node: &str) -> PathBuf {
     config.data_dir.join(format!("{node}.lock"))
 }
 
+/// Alerts of a node that nothing could take at the time.
+pub(crate) fn alert_spool(config: &Config, node: &str) -> PathBuf {
+    config.data_dir.join(format!("{node}.alerts"))
+}
+
 /// What tells this folder's nodes from others of the same name elsewhere; made once.
 pub(crate) fn home(config: &Config) -> Result<String> {
     let path = config.data_dir.join("home");

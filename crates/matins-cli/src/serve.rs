@@ -9,8 +9,9 @@
 
 mod banner;
 pub(crate) mod engine;
-mod logs;
+pub(crate) mod logs;
 mod reload;
+mod watching;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -23,7 +24,6 @@ use matins_runtime::Client;
 use matins_runtime::engine::Roles;
 use matins_runtime::lock::{LockError, NodeLock};
 use matins_server::{Api, Auth, GivenToken, Hosts, Settings, Tls};
-use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,10 @@ use crate::failure::{Failure, Result};
 use crate::place::{self, ServerFile};
 use crate::session::Global;
 use crate::storage;
+use crate::supervise::leash::Leash;
 use engine::EngineThreads;
+use matins_runtime::sentry::Sentry;
+use watching::Teller;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
@@ -56,6 +59,9 @@ pub(crate) struct Serve {
     /// Where to listen [default: 127.0.0.1:6284]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
+    /// Ties this process to the parent that watches it.
+    #[arg(skip)]
+    leash: Option<Leash>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -69,13 +75,11 @@ impl Serve {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
         let began = Instant::now();
         global.refuse_server("serve")?;
-        // There is no supervising parent in this build; the flag that turns it off says nothing.
-        let _ = self.no_supervise;
         let sources = self.sources(global);
         let config = sources.load()?;
         logs::start(config.log);
         // Before anybody can know that this process is there to be told something.
-        let signals = Signals::new()?;
+        let signals = Signals::new(self.leash.clone())?;
         let node = Starting::new(&config, &self).await?;
         let mut running = node.start(&self, config, sources, began).await?;
         running.until_told(signals).await
@@ -90,6 +94,14 @@ impl Serve {
         sources
     }
 
+    pub(crate) fn wants_a_parent(&self) -> bool {
+        !self.no_supervise
+    }
+
+    pub(crate) fn put_on(&mut self, leash: Leash) {
+        self.leash = Some(leash);
+    }
+
     fn does(&self, role: Role) -> bool {
         self.role.contains(&role)
     }
@@ -101,22 +113,50 @@ struct Signals {
     hangup: Signal,
 }
 
-/// SIGTERM or SIGINT.
-struct End(Signal, Signal);
+/// Told to end: by SIGTERM or SIGINT, or by the supervising parent, which was told itself.
+struct End {
+    terminate: Signal,
+    interrupt: Signal,
+    leash: Option<Leash>,
+    by_signal: u32,
+    by_parent: u32,
+    heard: u32,
+}
 
 impl End {
+    /// Resolves each time it is told. A signal that the parent got, too, and hands on is one.
     async fn recv(&mut self) {
-        tokio::select! {
-            _ = self.0.recv() => {}
-            _ = self.1.recv() => {}
+        while self.heard >= self.by_signal.max(self.by_parent) {
+            tokio::select! {
+                _ = self.terminate.recv() => self.by_signal += 1,
+                _ = self.interrupt.recv() => self.by_signal += 1,
+                times = stopped_more_than(self.leash.as_ref(), self.by_parent) => {
+                    self.by_parent = times;
+                }
+            }
         }
+        self.heard += 1;
+    }
+}
+
+async fn stopped_more_than(leash: Option<&Leash>, times: u32) -> u32 {
+    match leash {
+        Some(leash) => leash.stopped_more_than(times).await,
+        None => std::future::pending().await,
     }
 }
 
 impl Signals {
-    fn new() -> Result<Self> {
+    fn new(leash: Option<Leash>) -> Result<Self> {
         let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
-        let end = End(listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let end = End {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            leash,
+            by_signal: 0,
+            by_parent: 0,
+            heard: 0,
+        };
         Ok(Self { end, hangup: listen(SignalKind::hangup())? })
     }
 }
@@ -167,6 +207,7 @@ impl Starting {
         }
         let engine =
             EngineThreads::start(client.clone(), &config, self.node_id.clone(), roles).await?;
+        watching::deliver_spooled(&client, &config, &self.node_id);
         if roles.scheduler {
             reload::apply_schedules(&client, &config, &self.node_id).await?;
         }
@@ -179,6 +220,8 @@ impl Starting {
             closing: closing.clone(),
             address: self.listener.as_ref().map(|(_, address)| *address),
             _lock: self.lock,
+            _sentry: watching::start(&engine, serve.leash.clone())?,
+            teller: Teller::new(serve.leash.clone()),
             engine,
             client,
             node_id: self.node_id,
@@ -189,10 +232,11 @@ impl Starting {
             running.open_door(listener, address, auth).await?;
         }
         let url = running.url();
-        ServerFile { url: url.clone(), pid: std::process::id() }.write(&running.config)?;
+        if running.address.is_some() {
+            ServerFile { url: url.clone(), pid: std::process::id() }.write(&running.config)?;
+        }
         banner::show(&running, token.as_ref(), serve.paused, began.elapsed()).await;
-        let status = format!("serving on {url}");
-        let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
+        running.teller.up(&running.config, &running.node_id, &format!("serving on {url}"));
         Ok(running)
     }
 }
@@ -204,6 +248,8 @@ pub(super) struct Running {
     closing: CancellationToken,
     address: Option<SocketAddr>,
     _lock: NodeLock,
+    _sentry: Sentry,
+    teller: Teller,
     engine: EngineThreads,
     client: Client,
     node_id: String,
@@ -268,8 +314,7 @@ impl Running {
 
     async fn stop(&mut self, mut signals: Signals) {
         tracing::info!("draining; a second signal ends what runs at once");
-        let status = NotifyState::Status("draining");
-        let _ = sd_notify::notify(&[NotifyState::Stopping, status]);
+        self.teller.stopping();
         let now = tokio::select! {
             () = self.engine.shutdown() => false,
             () = signals.end.recv() => true,

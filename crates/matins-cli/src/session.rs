@@ -47,7 +47,7 @@ impl Global {
     }
 
     /// The server that is asked for, if one is.
-    fn server(&self) -> Result<Option<String>> {
+    pub(crate) fn server(&self) -> Result<Option<String>> {
         if self.server.is_some() && self.store.is_some() {
             return Err(Failure::usage("--server and --store exclude each other")
                 .hint("a command goes to a server or to a store"));

@@ -4,9 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use matins_core::store::{Store, StoreError};
-use matins_store::{Migrate, Migration, PostgresStore, SqliteStore, postgres, sqlite};
+use matins_store::postgres::schema::Difference;
+use matins_store::{
+    Migrate, Migration, PostgresStore, RedisStore, SqliteStore, postgres, redis, sqlite,
+};
 
-use crate::config::{Config, StoreLocation};
+use crate::config::{Config, RedisPlace, StoreLocation};
 use crate::failure::{Exit, Failure, Result};
 use crate::place;
 
@@ -65,13 +68,23 @@ pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Store>> {
         StoreLocation::Postgres(url) => {
             let connections = config.store_connections;
             let options = postgres::Options { migrate, connections, ..Default::default() };
-            PostgresStore::open(&url.0, options).await.map(|store| {
-                let store: Arc<dyn Store> = Arc::new(store);
-                store
-            })
+            match PostgresStore::open(&url.0, options).await {
+                Ok(store) => in_front_of(store, config.redis.as_ref()).await,
+                Err(error) => Err(error),
+            }
         }
     };
     opened.map_err(|error| refused(config, &error))
+}
+
+/// With Redis in front of it, if there is one.
+async fn in_front_of(
+    store: PostgresStore,
+    redis: Option<&RedisPlace>,
+) -> std::result::Result<Arc<dyn Store>, StoreError> {
+    let Some(place) = redis else { return Ok(Arc::new(store)) };
+    let options = redis::Options { prefix: place.prefix.clone(), ..redis::Options::default() };
+    Ok(Arc::new(RedisStore::open(store, &place.url.0, options).await?))
 }
 
 /// Steps of the schema that the store lacks.
@@ -97,6 +110,29 @@ pub(crate) async fn migrate(config: &Config) -> Result<Vec<Migration>> {
         StoreLocation::Postgres(url) => postgres::migrate::apply(&url.0).await,
     };
     done.map_err(|error| refused(config, &error))
+}
+
+/// What of the schema is not as this program made it. `None`: it has another version, or the store
+/// is a file, which only this program writes to.
+pub(crate) async fn differences(config: &Config) -> Result<Option<Vec<Difference>>> {
+    match &config.store {
+        StoreLocation::Sqlite(_) => Ok(None),
+        StoreLocation::Postgres(url) => {
+            let compared = postgres::schema::compare(&url.0).await;
+            compared.map_err(|error| refused(config, &error))
+        }
+    }
+}
+
+/// Puts right what can be; answers that, and what is left.
+pub(crate) async fn repair(config: &Config) -> Result<Option<(Vec<Difference>, Vec<Difference>)>> {
+    match &config.store {
+        StoreLocation::Sqlite(_) => Ok(Some((Vec::new(), Vec::new()))),
+        StoreLocation::Postgres(url) => {
+            let repaired = postgres::schema::repair(&url.0).await;
+            repaired.map_err(|error| refused(config, &error))
+        }
+    }
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {

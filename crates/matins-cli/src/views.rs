@@ -294,4 +294,13 @@ pub(crate) struct StoreInfo {
     pub(crate) kind: String,
     pub(crate) store_id: String,
     pub(crate) schema_version: u64,
+    pub(crate) parts: Vec<StorePart>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct StorePart {
+    pub(crate) kind: String,
+    pub(crate) up: bool,
+    pub(crate) version: String,
 }

@@ -12,6 +12,7 @@ pub mod end;
 pub mod invariants;
 pub mod lab;
 pub mod model;
+pub mod outbox;
 pub mod records;
 pub mod timetables;
 pub mod upkeep;
@@ -221,6 +222,7 @@ macro_rules! suite {
                 only_what_could_start_counts_as_ready,
                 the_freeze_is_kept,
                 pools_and_limits_are_kept_by_name,
+                routes_and_sizes_are_kept_by_name,
                 a_pools_setting_is_changed_only_where_it_is_asked_to,
                 a_setting_is_changed_with_its_record,
                 the_last_recorded_act_is_listed_first,
@@ -233,6 +235,18 @@ macro_rules! suite {
                 surroundings_count_workers_and_slots,
                 surroundings_tell_of_limits,
                 surroundings_tell_of_quarantine,
+            ],
+            outbox: [
+                alerts_are_kept_as_they_were_raised,
+                a_dead_letter_raises_an_alert_with_it,
+                only_giving_up_raises_an_alert,
+                a_refused_end_raises_nothing,
+                a_missed_occurrence_raises_an_alert_with_it,
+                one_tells_at_a_time,
+                a_turn_is_prolonged_when_half_of_it_is_over,
+                what_was_filed_is_not_told_again_and_still_listed,
+                of_many_who_want_to_tell_at_once_one_does,
+                alerts_are_pruned_by_time,
             ],
             upkeep: [
                 each_state_has_its_own_time,

@@ -57,6 +57,8 @@ where
         let mut chance = Chance::new(seed);
         let steps: Vec<Step> = (0..count).map(|_| Step::draw(&mut chance)).collect();
         let Err(difference) = trial(&open, &steps).await else { continue };
+        // The shortest sequence may take long to find.
+        eprintln!("MATINS_MODEL_SEED={seed}, step {}: {}", difference.step, difference.what);
         let (steps, difference) = shrink(&open, steps, difference).await;
         let mut story = String::new();
         for (n, step) in steps.iter().enumerate() {

@@ -237,6 +237,25 @@ pub async fn pools_and_limits_are_kept_by_name(lab: Lab) {
     assert_eq!(settings.limits, [("a".into(), other), ("b".into(), second)].into());
 }
 
+pub async fn routes_and_sizes_are_kept_by_name(lab: Lab) {
+    let route = |kind: &str, pool: Option<&str>| (kind.into(), pool.map(Into::into));
+    lab.set(SettingChange::Routes(
+        [route("a", Some("io")), route("b\0", Some("cpu")), route("c", Some("io"))].into(),
+    ))
+    .await;
+    lab.set(SettingChange::Routes(
+        [route("a", Some("cpu")), route("c", None), route("no such", None)].into(),
+    ))
+    .await;
+    lab.set(SettingChange::Sizes([("payload_bytes".into(), 7), ("key_bytes".into(), 1)].into()))
+        .await;
+    lab.set(SettingChange::Sizes([("key_bytes".into(), 2)].into())).await;
+    let settings = lab.settings().await.unwrap();
+    assert_eq!(settings.routes, [("a".into(), "cpu".into()), ("b\0".into(), "cpu".into())].into());
+    let sizes = [("payload_bytes".into(), 7), ("key_bytes".into(), 2)];
+    assert_eq!(settings.sizes, sizes.into());
+}
+
 pub async fn a_pools_setting_is_changed_only_where_it_is_asked_to(lab: Lab) {
     let none = PoolChange::default();
     let note = |text: &str| Some(text.to_owned());

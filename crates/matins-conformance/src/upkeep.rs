@@ -22,6 +22,7 @@ fn keep() -> Retention {
         ledger: None,
         occurrences: ever,
         audit: ever,
+        alerts: ever,
     }
 }
 

@@ -21,6 +21,7 @@ fn every_contract_is_in_the_suite() {
         include_str!("../src/acts.rs"),
         include_str!("../src/claim.rs"),
         include_str!("../src/end.rs"),
+        include_str!("../src/outbox.rs"),
         include_str!("../src/records.rs"),
         include_str!("../src/timetables.rs"),
         include_str!("../src/upkeep.rs"),

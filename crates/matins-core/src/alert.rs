@@ -1,11 +1,24 @@
 //! What somebody must be told, as a value: which rule, about what, how bad, since when, and
 //! whether it is over. Nothing here knows a channel, or whether anybody listens.
 
+pub mod answer;
+pub mod channel;
+pub mod desk;
+pub mod digest;
+pub mod judge;
+pub mod policy;
+pub mod render;
+pub mod sign;
+pub mod text;
+mod words_of;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::schedule::{Occurrence, OccurrenceOutcome};
+use crate::task::Task;
 use crate::words::words;
 
 /// What an alert is about. The word is the key of `alerts.rules` and never changes.
@@ -47,6 +60,8 @@ pub enum Rule {
     Ping,
     /// A channel does not deliver.
     Channel,
+    /// Somebody tries a channel.
+    Test,
 }
 
 words!(
@@ -71,6 +86,7 @@ words!(
     Invariant = "invariant",
     Ping = "ping",
     Channel = "channel",
+    Test = "test",
 );
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -108,6 +124,7 @@ impl Rule {
             | Self::NoWorker
             | Self::ClockStep
             | Self::Ping => Severity::Warning,
+            Self::Test => Severity::Info,
         }
     }
 }
@@ -152,6 +169,42 @@ impl Alert {
         self.severity = severity;
         self
     }
+}
+
+/// Characters of an error that an alert carries. The task has the whole of it.
+pub const ERROR_CHARS_MAX: usize = 300;
+
+/// What a store writes down with the change that makes a task a dead letter.
+pub fn of_dead_letter(task: &Task) -> Alert {
+    let at = task.finished_at.unwrap_or(task.created_at);
+    let error = task.error.as_ref().map(ToString::to_string).unwrap_or_default();
+    let error: String = error.chars().take(ERROR_CHARS_MAX).collect();
+    let mut alert = Alert::new(Rule::DeadLetter, &*task.kind, at)
+        .fact("task", task.id)
+        .fact("pool", &task.pool)
+        .fact("attempt", task.attempt)
+        .fact("error", error);
+    if let Some(key) = &task.execution_key {
+        alert = alert.fact("execution_key", key);
+    }
+    if let Some(origin) = &task.origin {
+        alert = alert.fact("schedule", &origin.schedule).fact("label", &origin.label);
+    }
+    alert
+}
+
+/// What a store writes down with a missed occurrence.
+pub fn of_occurrence(occurrence: &Occurrence, at: Timestamp) -> Option<Alert> {
+    if occurrence.outcome != OccurrenceOutcome::Missed {
+        return None;
+    }
+    let alert = Alert::new(Rule::Missed, &*occurrence.schedule, at)
+        .fact("label", &occurrence.label)
+        .fact("count", occurrence.count);
+    Some(match occurrence.reason {
+        Some(reason) => alert.fact("why", reason.as_str()),
+        None => alert,
+    })
 }
 
 /// The conditions that hold now, so that each is told when it begins and when it ends, and not

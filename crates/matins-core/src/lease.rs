@@ -28,3 +28,9 @@ pub fn holder_limit(lease: Duration) -> Duration {
 pub fn sweep_every(lease: Duration) -> Duration {
     (lease / 6).clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
+
+/// Whether a store was away, for one who watches it, for so long that others may have missed a
+/// renewal for that reason alone: then no lease is judged for one lease's time.
+pub fn excuses(away: Duration, lease: Duration) -> bool {
+    away >= renew_every(lease)
+}

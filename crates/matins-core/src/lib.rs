@@ -5,6 +5,8 @@
 //! it, and every store and every executor obeys the same one.
 
 pub mod alert;
+pub mod audit;
+pub mod canary;
 pub mod cron;
 pub mod dead_letter;
 pub mod duration;
@@ -17,14 +19,18 @@ pub mod lifecycle;
 pub mod limits;
 pub mod memory;
 pub mod operation;
+pub mod outage;
 pub mod page;
+pub mod ping;
 pub mod rate;
 pub mod request;
 pub mod retry;
 pub mod schedule;
 pub mod store;
+pub mod supervision;
 pub mod task;
 pub mod template;
+pub mod watch;
 pub mod why;
 pub mod words;
 

@@ -8,6 +8,7 @@
 
 mod claim;
 mod life;
+mod outbox;
 mod paging;
 mod queue;
 mod records;
@@ -21,6 +22,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::Json;
+use crate::alert::Alert;
 use crate::operation::{Operation, OperationState};
 use crate::schedule::{Occurrence, ScheduleState};
 use crate::store::{
@@ -70,6 +72,11 @@ struct Model {
     operations: BTreeMap<Uuid, Operation>,
     tokens: BTreeMap<String, Token>,
     notes: BTreeMap<String, String>,
+    /// By order of raising, and whether they were read.
+    alerts: BTreeMap<u64, (Alert, bool)>,
+    /// Whose turn it is to tell them, until when, and the state he left.
+    teller: Option<(String, Timestamp)>,
+    tray: Option<String>,
 }
 
 #[derive(Debug)]
@@ -153,6 +160,12 @@ impl Model {
             .filter(|(at, _)| over(*at, retention.audit));
         for id in oldest(operations, limit, &mut pruned.operations, &mut pruned.more) {
             self.operations.remove(&id);
+        }
+
+        let alerts = self.alerts.iter().map(|(number, (alert, _))| (alert.at, *number));
+        let alerts = alerts.filter(|(at, _)| over(*at, retention.alerts));
+        for number in oldest(alerts, limit, &mut pruned.alerts, &mut pruned.more) {
+            self.alerts.remove(&number);
         }
 
         let holders = self.rows.values().filter_map(|row| row.held_by.as_ref());

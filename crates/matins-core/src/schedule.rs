@@ -23,7 +23,7 @@ mod start;
 pub use backfill::{
     Backfill, BackfillItem, BackfillMode, backfill, backfill_plan, backfill_task_id, backfilled_by,
 };
-pub use change::{create, disable, edit, pause, rearm, resume, step_back, trigger};
+pub use change::{armed_for, create, disable, edit, pause, rearm, resume, step_back, trigger};
 pub use decide::{Look, decide, decided_before};
 pub use model::*;
 pub use spec::{Prepared, SpecError};

@@ -35,6 +35,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::alert::Alert;
 use crate::dead_letter::{DeadLetterFilter, DeadLetterGroup};
 use crate::json::Json;
 use crate::lifecycle::Settlement;
@@ -47,6 +48,10 @@ use crate::why::Surroundings;
 mod settings;
 
 pub use settings::{Frozen, PoolChange, PoolSetting, SettingChange, Settings, TypeLimit};
+
+/// What the heartbeat of any scheduler is kept under: Unix seconds, as decimal. Each node's own
+/// has its name behind it.
+pub const HEARTBEAT: &str = "scheduler:heartbeat";
 
 /// Why a store could not do it.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -84,6 +89,28 @@ pub struct StoreInfo {
     pub schema_version: u32,
     /// Where it is, without secrets.
     pub location: String,
+}
+
+/// A part of a store that may be away while the rest works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// `redis`: for people and metrics.
+    pub kind: &'static str,
+    pub up: bool,
+    /// Where it is, without secrets.
+    pub location: String,
+    /// Of the program at the other end, as last seen; empty: never.
+    pub version: String,
+    pub figures: Vec<Figure>,
+}
+
+/// A figure that a part of a store keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Figure {
+    /// Of its metric, without the prefix that all have.
+    pub name: &'static str,
+    pub about: &'static str,
+    pub value: u64,
 }
 
 /// Answer to one enqueue.
@@ -260,6 +287,8 @@ pub struct Retention {
     pub occurrences: Duration,
     /// Acts of people: their records, and the operations that they began.
     pub audit: Duration,
+    /// From when they were raised, whether anybody was told or not.
+    pub alerts: Duration,
 }
 
 impl Default for Retention {
@@ -272,6 +301,7 @@ impl Default for Retention {
             ledger: Some(DAY * 400),
             occurrences: DAY * 400,
             audit: DAY * 400,
+            alerts: DAY * 30,
         }
     }
 }
@@ -284,6 +314,7 @@ pub struct Pruned {
     pub audit: u64,
     pub operations: u64,
     pub workers: u64,
+    pub alerts: u64,
     /// There is more than one call may take.
     pub more: bool,
 }
@@ -359,6 +390,47 @@ pub enum Expect {
     Absent,
     /// The stored `rev`.
     Rev(u64),
+}
+
+/// Who wants to tell alerts, until when he is alone with it, and how many he can take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn {
+    pub teller: String,
+    pub now: Timestamp,
+    pub until: Timestamp,
+    pub limit: usize,
+}
+
+/// What the one who tells has before him.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Tray {
+    /// What he, or the one before him, left last.
+    pub state: Option<String>,
+    /// Unread alerts with their numbers, the first raised first.
+    pub unread: Vec<(u64, Alert)>,
+}
+
+/// Alerts on their way to people.
+///
+/// A store raises two kinds by itself, in the transaction that is their cause: a dead letter
+/// ([`of_dead_letter`](crate::alert::of_dead_letter)) and a missed occurrence
+/// ([`of_occurrence`](crate::alert::of_occurrence)). One tells at a time, so that what belongs
+/// together is told together whatever the number of nodes.
+#[async_trait]
+pub trait Outbox: Send + Sync {
+    /// Adds alerts. Those that are `read` are there to be looked at only.
+    async fn raise(&self, alerts: Vec<Alert>, read: bool) -> Result<()>;
+
+    /// Takes or keeps the turn. `None`: it is another's, and was not over before `now`. One whose
+    /// turn lasts for more than half of what he asks for keeps that end.
+    async fn tray(&self, turn: &Turn) -> Result<Option<Tray>>;
+
+    /// Marks alerts as read and keeps the state, together. `false`: it is not his turn any more,
+    /// and nothing was changed.
+    async fn file(&self, teller: &str, read: &[u64], state: &str) -> Result<bool>;
+
+    /// The last raised first.
+    async fn alerts(&self, page: &PageRequest) -> Result<Page<Alert>>;
 }
 
 /// Tasks: accepted, handed out, ended.
@@ -555,8 +627,13 @@ pub trait Records: Send + Sync {
 
 /// A store: everything above, and its own upkeep.
 #[async_trait]
-pub trait Store: Queue + Timetables + Records {
+pub trait Store: Queue + Timetables + Records + Outbox {
     fn info(&self) -> StoreInfo;
+
+    /// What else it consists of.
+    fn parts(&self) -> Vec<Part> {
+        Vec::new()
+    }
 
     /// A trivial round trip on a path of its own, so that it answers while the store works.
     async fn ping(&self) -> Result<()>;
@@ -565,6 +642,14 @@ pub trait Store: Queue + Timetables + Records {
     /// `None`: that of the host.
     async fn clock(&self) -> Result<Option<Timestamp>> {
         Ok(None)
+    }
+
+    /// A node's sign of life, given while all of its loops turn: under its own name, and if it
+    /// `schedules`, as that of any scheduler too.
+    async fn heartbeat(&self, node_id: &str, schedules: bool, at: Timestamp) -> Result<()> {
+        let seconds = at.as_second().to_string();
+        self.put_note(&format!("{HEARTBEAT}:{node_id}"), &seconds).await?;
+        if schedules { self.put_note(HEARTBEAT, &seconds).await } else { Ok(()) }
     }
 
     /// Resolves when somebody outside this process may have changed the store, at the latest

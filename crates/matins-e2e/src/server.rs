@@ -7,10 +7,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use matins_testbed::{PgBouncer, Postgres};
 use tempfile::TempDir;
 
 use crate::api::Api;
@@ -42,9 +44,17 @@ pub struct ServerBuilder {
     wrapper: Vec<String>,
     binary: Option<PathBuf>,
     home: Option<PathBuf>,
+    supervised: bool,
 }
 
 impl ServerBuilder {
+    /// With the parent that watches it: then [`Server::pid`] is the parent's, and
+    /// [`Server::served_by`] the server's own.
+    pub fn supervised(mut self) -> Self {
+        self.supervised = true;
+        self
+    }
+
     /// YAML that follows `listen`.
     pub fn config(mut self, yaml: &str) -> Self {
         yaml.clone_into(&mut self.config);
@@ -95,6 +105,7 @@ impl ServerBuilder {
             arguments: self.arguments,
             environment: self.environment,
             wrapper: self.wrapper,
+            supervised: self.supervised,
             child: None,
             folder,
             home,
@@ -104,17 +115,27 @@ impl ServerBuilder {
         server
     }
 
-    /// `MATINS_E2E_STORE=postgres` puts the stores of servers that name none into databases: what
-    /// the file of such a server begins with.
+    /// `MATINS_E2E_STORE=postgres` puts the stores of servers that name none into databases,
+    /// `postgres+redis` also puts Redis in front of them: what the file of such a server begins
+    /// with.
     fn store(&self) -> String {
         let names_one = self.config.contains("store:")
             || self.environment.iter().any(|(name, _)| name == "MATINS_STORE")
             || self.arguments.iter().any(|argument| argument.starts_with("--store"));
-        if names_one || std::env::var("MATINS_E2E_STORE").as_deref() != Ok("postgres") {
+        let wanted = std::env::var("MATINS_E2E_STORE").unwrap_or_default();
+        if names_one || !matches!(&*wanted, "postgres" | "pgbouncer" | "postgres+redis") {
             return String::new();
         }
-        let url = matins_testbed::Postgres::shared().database("template1");
-        format!("store: {url}\n")
+        let url = Postgres::shared().database("template1");
+        match &*wanted {
+            "pgbouncer" => format!("store: {}\n", pooled(&url)),
+            "postgres+redis" => {
+                let redis = matins_testbed::Redis::shared();
+                let (address, prefix) = (redis.url(), redis.prefix());
+                format!("store: {url}\nredis: {address}\nredis_prefix: '{prefix}'\n")
+            }
+            _ => format!("store: {url}\n"),
+        }
     }
 
     #[track_caller]
@@ -123,6 +144,13 @@ impl ServerBuilder {
         server.start();
         server
     }
+}
+
+/// The same database through PgBouncer.
+fn pooled(url: &str) -> String {
+    static SHARED: OnceLock<PgBouncer> = OnceLock::new();
+    let bouncer = SHARED.get_or_init(|| PgBouncer::start(Postgres::shared()));
+    bouncer.url(url.rsplit('/').next().expect("the name of a database"))
 }
 
 pub struct Server {
@@ -134,6 +162,7 @@ pub struct Server {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     wrapper: Vec<String>,
+    supervised: bool,
     child: Option<Child>,
     folder: TempDir,
     /// Where its store is, as lines of its file; empty: in its folder.
@@ -207,7 +236,8 @@ impl Server {
         let log: File = log.expect("the log can be opened");
         let mut command = self.command_of(&self.wrapper);
         command
-            .args(["serve", "--no-supervise"])
+            .arg("serve")
+            .args(if self.supervised { &[][..] } else { &["--no-supervise"] })
             .args(&self.arguments)
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
@@ -261,6 +291,19 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("the server runs").id()
+    }
+
+    pub fn is_supervised(&self) -> bool {
+        self.supervised
+    }
+
+    /// The process that holds the store and answers: the parent's child, where there is a parent.
+    pub fn served_by(&self) -> Option<u32> {
+        if !self.supervised {
+            return Some(self.pid());
+        }
+        let children = process::descendants(self.pid());
+        children.iter().find(|child| child.parent == self.pid()).map(|child| child.pid)
     }
 
     pub fn running(&mut self) -> bool {

@@ -10,16 +10,18 @@ use matins_e2e::clock::FakeClock;
 use matins_e2e::process::Signal;
 use matins_e2e::wait::{holds_for, seconds};
 use matins_e2e::{Server, eventually, json, together};
-use matins_testbed::Postgres;
+use matins_testbed::{Line, Postgres, Weather};
 
 #[test]
 fn several_nodes() {
     together(&[
         ("a killed node's task runs elsewhere", killed_node),
         ("a node frozen past its lease", frozen_node),
+        ("a node cut off past its lease", cut_off_node),
         ("one task for each mark of four schedulers", one_task_per_mark),
         ("a clock two minutes off", clock_off),
         ("broken connections", broken_connections),
+        ("what a node costs that has nothing to do", idle_node),
     ]);
 }
 
@@ -89,6 +91,34 @@ fn frozen_node() {
     witness.assert_no_overlap();
     let next = servers[frozen].api().shell("true", &json!({})).id().to_owned();
     servers[frozen].api().wait_state(&next, "completed", seconds(10.0));
+}
+
+/// Nobody is told that the line is dead: what the node runs is gone before another may begin, and
+/// when the line is whole again the node changes nothing.
+fn cut_off_node() {
+    let url = database();
+    let port = Postgres::shared().port();
+    let lines: Vec<Line> = (0..2).map(|_| Line::to(port)).collect();
+    let begin = |line: &Line| {
+        let url = url.replace(&port.to_string(), &line.port().to_string());
+        Server::with(&config(&url, "lease: 4s\npoll: 200ms\n"))
+    };
+    let mut servers: Vec<Server> = lines.iter().map(begin).collect();
+    let witness = servers[0].witness.clone();
+    let id = servers[0].api().shell(&witness.shell("sleep 6"), &json!({})).id().to_owned();
+    let cut = runner_of(&mut servers, &id);
+    witness.wait_begin(&id, 1, seconds(3.0));
+    lines[cut].set(Weather::Silent);
+    witness.wait_begin(&id, 2, seconds(20.0));
+    lines[cut].set(Weather::Fine);
+    let task = servers[1 - cut].api().wait_state(&id, "completed", seconds(30.0));
+    let outcomes: Vec<_> = task.attempts().iter().map(|one| one["outcome"].clone()).collect();
+    assert_eq!(outcomes, ["lost", "completed"], "{}", task.0);
+    assert_eq!(witness.ends(&id).len(), 1, "one run came to its end");
+    witness.assert_no_overlap();
+    eventually("the node is back", seconds(30.0), || servers[cut].ready().then_some(()));
+    let next = servers[cut].api().shell("true", &json!({})).id().to_owned();
+    servers[cut].api().wait_state(&next, "completed", seconds(20.0));
 }
 
 fn one_task_per_mark() {
@@ -180,4 +210,34 @@ fn broken_connections() {
         assert_eq!(witness.ends(id).len(), 1, "{id} came to its end once");
     }
     witness.assert_no_overlap();
+}
+
+/// With default settings: three connections, so that fifty nodes stay under 200, and a few
+/// transactions a second (of three pools, the scheduler, and who is gone: each looks once a
+/// second).
+fn idle_node() {
+    let url = database();
+    let name = url.rsplit('/').next().expect("a name").to_owned();
+    let _server = Server::with(&format!(
+        "store: {url}\n\
+         task_pools: {{a: {{max_workers: 4, task_types: [a]}}, \
+         b: {{max_workers: 4, task_types: [b]}}}}\n\
+         schedules: {{far: {{schedule: \"0 0 1 1 *\", type: a}}}}\n"
+    ));
+    let ask = |sql: &str| -> u32 {
+        let answer = Postgres::shared().sql("postgres", &sql.replace("$name", &name));
+        answer.parse().expect("a number")
+    };
+    let done =
+        || ask("SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '$name'");
+    // What a start asks is over, and sessions have told what they did.
+    thread::sleep(seconds(12.0));
+    let (before, begin) = (done(), Instant::now());
+    thread::sleep(seconds(20.0));
+    let (after, took) = (done(), begin.elapsed().as_secs_f64());
+    let rate = f64::from(after - before) / took;
+    println!("idle: {rate:.2} transactions a second");
+    assert!(rate <= 10.0, "{rate:.2} transactions a second");
+    let connections = ask("SELECT count(*) FROM pg_stat_activity WHERE datname = '$name'");
+    assert!((1..=3).contains(&connections), "{connections} connections");
 }

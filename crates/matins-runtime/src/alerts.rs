@@ -3,7 +3,11 @@
 //! Raising one never waits and never fails: what must not be lost with this process goes to the
 //! [`Spool`] or, with the change that caused it, into the store.
 
+mod book;
+pub mod courier;
+pub mod office;
 mod spool;
+mod teller;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,6 +32,7 @@ pub struct Alerts(Arc<Inner>);
 struct Inner {
     book: Mutex<Book>,
     sink: OnceLock<Arc<dyn AlertSink>>,
+    figures: office::Figures,
 }
 
 #[derive(Default)]
@@ -40,6 +45,15 @@ impl Alerts {
     /// Sets who delivers them; what was raised before is in the list only.
     pub fn deliver_to(&self, sink: Arc<dyn AlertSink>) {
         let _ = self.0.sink.set(sink);
+    }
+
+    /// What the store's figures were at the last look.
+    pub(crate) fn set_figures(&self, stats: matins_core::store::Stats) {
+        self.0.figures.set(stats);
+    }
+
+    pub(crate) fn figures(&self) -> Option<Arc<matins_core::store::Stats>> {
+        self.0.figures.get()
     }
 
     /// Tells it, if it is news.

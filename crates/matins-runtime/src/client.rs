@@ -2,8 +2,10 @@
 //! arrive here. Works with or without a running engine behind it.
 
 pub mod acts;
+mod audit;
 mod file;
 pub mod operations;
+pub mod pings;
 pub mod remote;
 pub mod schedules;
 
@@ -13,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use matins_core::alert::Alert;
 use matins_core::page::{Page, PageRequest};
 use matins_core::request::{EnqueueRequest, FieldError, TypeDefaults};
 use matins_core::store::{
@@ -377,6 +380,18 @@ impl Client {
 
     pub async fn audit(&self, page: &PageRequest) -> Result<Page<AuditEntry>> {
         Ok(self.inner.store.audit(page).await?)
+    }
+
+    /// The last raised first. While the store does not answer, those of this process.
+    pub async fn alert_list(&self, page: &PageRequest) -> Result<Page<Alert>> {
+        match self.inner.store.alerts(page).await {
+            Err(error) if error.is_transient() && page.cursor.is_none() => {
+                let mut items = self.alerts().last();
+                items.truncate(page.limit);
+                Ok(Page { items, next: None })
+            }
+            page => Ok(page?),
+        }
     }
 
     pub async fn ledger(&self, kind: &str, key: &str) -> Result<LedgerEntry> {

@@ -12,11 +12,16 @@
 //! left, give the worker's entry back, close the store.
 
 mod attempt;
+mod auditor;
+mod canary;
 mod clocks;
 mod completer;
+mod dead_man;
+mod doorway;
 mod health;
 mod lease;
 mod operations;
+mod pings;
 mod producer;
 mod reaper;
 mod scheduler;
@@ -52,6 +57,10 @@ pub struct EngineConfig {
     pub node_id: String,
     pub lease: Duration,
     pub heartbeat: Duration,
+    /// Called with every heartbeat: an outside service that is told when the calls stop.
+    pub heartbeat_url: Option<String>,
+    /// How often a task that only shows that a pool works goes through each; `None`: never.
+    pub canary: Option<Duration>,
     /// A loop that has not turned for this long, while the store answers, has stalled.
     pub stall_after: Duration,
     /// Longest time between two looks at the store without a wake-up.
@@ -69,6 +78,8 @@ pub struct EngineConfig {
     /// have it: this node's folder and name. Where it is set, it and not the name tells who the
     /// predecessor was.
     pub home: Option<String>,
+    /// Where this node keeps what it tells by itself.
+    pub alerts_file: Option<std::path::PathBuf>,
     /// Commands are run here, so that a dead predecessor may have left processes: they are ended
     /// before anything is taken over.
     pub runs_commands: bool,
@@ -90,6 +101,8 @@ impl Default for EngineConfig {
             node_id: "local".to_owned(),
             lease: matins_core::lease::LEASE,
             heartbeat: Duration::from_secs(30),
+            heartbeat_url: None,
+            canary: None,
             stall_after: Duration::from_secs(45),
             poll: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(30),
@@ -98,6 +111,7 @@ impl Default for EngineConfig {
             incarnation: Uuid::new_v4(),
             sole: false,
             home: None,
+            alerts_file: None,
             runs_commands: false,
         }
     }
@@ -139,8 +153,10 @@ pub(crate) struct Core {
     attempts: TaskTracker,
     done: tokio::sync::mpsc::Sender<Done>,
     heartbeat_ns: AtomicU64,
-    /// Attempts were ended because the lease ran out: this incarnation's claims are given up.
+    /// A settlement cannot be written: this incarnation's claims are given up.
     lapsed: AtomicBool,
+    /// The lease ran out before it could be renewed, and attempts were ended for it.
+    overdue: AtomicBool,
     /// Before this reading of `CLOCK_BOOTTIME` no lease is judged.
     judge_from_ns: AtomicU64,
 }
@@ -183,15 +199,16 @@ impl Engine {
             loops: TaskTracker::new(),
             producers: TaskTracker::new(),
             attempts: TaskTracker::new(),
-            executors: Mutex::new(Arc::new(executors)),
+            executors: Mutex::new(Arc::new(with_canary(executors, &config))),
             done,
             heartbeat_ns: AtomicU64::new(clock.boot_ns()),
             lapsed: AtomicBool::new(false),
+            overdue: AtomicBool::new(false),
             judge_from_ns: AtomicU64::new(0),
             client,
             config,
         });
-        core.write_limits().await?;
+        doorway::write(&core).await?;
         core.client.follow_clock().await?;
         lease::take_over(&core).await?;
         lease::register(&core).await?;
@@ -205,6 +222,14 @@ impl Engine {
 
     fn spawn_loops(&self, finished: tokio::sync::mpsc::Receiver<Done>) {
         let core = &self.core;
+        if core.config.only.is_none() {
+            let place = crate::alerts::office::Place {
+                teller: core.config.node_id.clone(),
+                file: core.config.alerts_file.clone(),
+                tells_for_all: core.config.roles.scheduler,
+            };
+            crate::alerts::office::start(&core.client, place, &core.loops, &core.stop);
+        }
         core.loops.spawn(completer::run(core.clone(), finished));
         core.loops.spawn(lease::keep(core.clone()));
         core.loops.spawn(lease::enforce(core.clone()));
@@ -212,14 +237,23 @@ impl Engine {
         core.loops.spawn(health::watch_store(core.clone()));
         core.loops.spawn(health::heartbeat(core.clone()));
         core.loops.spawn(upkeep::watch_changes(core.clone()));
-        if core.config.roles.worker {
+        let Roles { worker, scheduler } = core.config.roles;
+        if worker || scheduler {
+            // Where no node is a worker, remote ones may be lost all the same.
             core.loops.spawn(reaper::run(core.clone()));
-            producer::start_missing(core);
         }
-        if core.config.roles.scheduler {
+        if worker {
+            producer::start_missing(core);
+            if let Some(every) = core.config.canary {
+                core.loops.spawn(canary::run(core.clone(), every));
+            }
+        }
+        if scheduler {
             core.loops.spawn(scheduler::run(core.clone()));
             core.loops.spawn(operations::run(core.clone()));
             core.loops.spawn(upkeep::run(core.clone()));
+            core.loops.spawn(auditor::run(core.clone()));
+            core.loops.spawn(pings::run(core.clone()));
         }
     }
 
@@ -241,6 +275,30 @@ impl Engine {
         health::health(&self.core)
     }
 
+    /// What each loop does, and since when.
+    pub fn loops(&self) -> Vec<crate::progress::LoopReport> {
+        self.core.progress.report()
+    }
+
+    /// This process could not run until now: no loop is blamed for it.
+    pub(crate) fn excuse(&self) {
+        self.core.progress.excuse();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.core.stop.is_cancelled()
+    }
+
+    /// Records that what dies here from now on is no fault of the tasks: the process is about to
+    /// be ended. There is no way back.
+    pub(crate) async fn give_notice(&self) {
+        self.core.draining.store(true, Ordering::SeqCst);
+        self.core.quiet.cancel();
+        if let Err(error) = lease::renew(&self.core).await {
+            tracing::warn!(%error, "what runs will count as lost");
+        }
+    }
+
     pub fn worker(&self) -> WorkerId {
         self.core.worker()
     }
@@ -254,8 +312,9 @@ impl Engine {
     /// New rules and executors from the file; running attempts keep what they began with.
     pub async fn reload(&self, rules: Rules, executors: Executors) -> Result<(), StoreError> {
         self.core.client.replace_rules(rules);
-        *self.core.executors.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(executors);
-        self.core.write_limits().await?;
+        let executors = Arc::new(with_canary(executors, &self.core.config));
+        *self.core.executors.lock().unwrap_or_else(PoisonError::into_inner) = executors;
+        doorway::write(&self.core).await?;
         self.core.sync_slots();
         if self.core.config.roles.worker {
             producer::start_missing(&self.core);
@@ -331,6 +390,13 @@ impl Engine {
     }
 }
 
+fn with_canary(mut executors: Executors, config: &EngineConfig) -> Executors {
+    if config.canary.is_some() {
+        executors.insert(matins_core::canary::KIND.into(), Arc::new(canary::Sing));
+    }
+    executors
+}
+
 impl Core {
     pub(crate) fn store(&self) -> &dyn matins_core::store::Store {
         &*self.client.inner.store
@@ -358,19 +424,6 @@ impl Core {
 
     fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
-    }
-
-    async fn write_limits(&self) -> Result<(), StoreError> {
-        let limits = self.client.rules().type_limits();
-        if limits.is_empty() {
-            return Ok(());
-        }
-        let known = &self.settings.borrow().limits.clone();
-        if limits.iter().all(|limit| known.get(&limit.kind) == Some(limit)) {
-            return Ok(());
-        }
-        let change = matins_core::store::SettingChange::Limits(limits);
-        self.store().change_setting(change, None).await
     }
 
     /// Sets each pool's slots to the stored size, else the file's.

@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod http;
+pub mod sql;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use matins_core::executor::Executor;
 use matins_core::request::FieldError;
 use matins_core::task::Name;
 
-use crate::rules::{AD_HOC_COMMAND, AD_HOC_HTTP, Rules, TypeExecutor};
+use crate::rules::{AD_HOC_COMMAND, AD_HOC_HTTP, AD_HOC_SQL, Rules, TypeExecutor};
 use command::{CommandExecutor, CommandHost};
 use http::{HttpConfigError, HttpExecutor, HttpHost};
 
@@ -38,7 +39,7 @@ pub struct ExecutorError {
 pub type Executors = BTreeMap<Name, Arc<dyn Executor>>;
 
 /// The executors of the types that a file defines, and of the ad-hoc ones that it allows. Rust
-/// handlers are added by whoever has them.
+/// handlers, and SQL with its drivers, are added by whoever has them.
 pub fn executors(rules: &Rules, hosts: &Hosts) -> Result<Executors, ExecutorError> {
     let mut executors = Executors::new();
     if rules.allow_commands.allows(AD_HOC_COMMAND) {
@@ -58,7 +59,7 @@ pub fn executors(rules: &Rules, hosts: &Hosts) -> Result<Executors, ExecutorErro
                 let made = HttpExecutor::of_type(hosts.http.clone(), config);
                 Arc::new(made.map_err(|error| ExecutorError { kind: kind.clone(), error })?)
             }
-            TypeExecutor::Handler => continue,
+            TypeExecutor::Sql(_) | TypeExecutor::Handler => continue,
         };
         executors.insert(kind.clone(), executor);
     }
@@ -71,6 +72,7 @@ pub fn check_ad_hoc(kind: &str, payload: &Json) -> Result<(), FieldError> {
     let checked = match kind {
         AD_HOC_COMMAND => command::AdHoc::parse(payload).map(drop),
         AD_HOC_HTTP => http::check_payload(payload),
+        AD_HOC_SQL => sql::Statement::from_payload(payload).map(drop),
         _ => Ok(()),
     };
     checked

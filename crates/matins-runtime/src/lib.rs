@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod process;
 pub mod progress;
 pub mod rules;
+pub mod sentry;
 pub mod wake;
 
 pub use client::Client;

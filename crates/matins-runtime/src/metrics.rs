@@ -1,20 +1,23 @@
 //! Counters and gauges, kept as things happen. Labels come from bounded sets only.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use matins_core::State;
+use matins_core::audit::{Invariant, Violation};
 use matins_core::schedule::OccurrenceOutcome;
-use matins_core::store::Stats;
+use matins_core::store::{Figure, Part, Stats};
 use matins_core::task::AttemptOutcome;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -54,13 +57,39 @@ struct StatePool {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct AlertLabel {
+    channel: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct LoopLabel {
     r#loop: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct InvariantLabel {
+    invariant: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StoreLabel {
     store: &'static str,
+}
+
+/// What the parts of a store count, under names of theirs.
+#[derive(Debug, Default)]
+struct Figures(Mutex<BTreeMap<&'static str, Figure>>);
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for figure in self.0.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            let kind = ConstGauge::<i64>::TYPE;
+            let metric = encoder.encode_descriptor(figure.name, figure.about, None, kind)?;
+            ConstGauge::new(figure.value as i64).encode(metric)?;
+        }
+        Ok(())
+    }
 }
 
 /// All metrics of a node.
@@ -89,6 +118,9 @@ struct Inner {
     pool_size: Family<PoolLabel, Gauge>,
     store_up: Family<StoreLabel, Gauge>,
     fenced: Counter,
+    figures: Arc<Figures>,
+    alerts: Family<AlertLabel, Counter>,
+    violations: Family<InvariantLabel, Gauge>,
 }
 
 const DURATION_BUCKETS: [f64; 13] =
@@ -128,6 +160,9 @@ impl Default for Metrics {
             pool_size: Family::default(),
             store_up: Family::default(),
             fenced: Counter::default(),
+            figures: Arc::default(),
+            alerts: Family::default(),
+            violations: Family::default(),
         };
         m.register();
         Self(Arc::new(m))
@@ -170,6 +205,11 @@ impl Inner {
         r.register("pool_size", "Slots on this node", self.pool_size.clone());
         r.register("store_up", "Whether the store answers", self.store_up.clone());
         r.register("fenced_writes", "Writes refused for a stale claim", self.fenced.clone());
+        let help = "What the auditor found not to hold";
+        r.register("invariant_violations", help, self.violations.clone());
+        r.register_collector(Box::new(self.figures.clone()));
+        let help = "Messages to alert channels, by what became of them";
+        r.register("alerts", help, self.alerts.clone());
     }
 
     /// The label of a type: its name while there are few, else `other`.
@@ -239,8 +279,23 @@ impl Metrics {
         self.0.fire_lag.observe(lag.as_secs_f64());
     }
 
+    /// A message to a channel: `sent`, `failed`, `refused` or `off`.
+    pub(crate) fn alert(&self, channel: &str, result: &'static str) {
+        let channel = channel.chars().take(LABEL_CHARS_MAX).collect();
+        self.0.alerts.get_or_create(&AlertLabel { channel, result }).inc();
+    }
+
     pub fn fenced(&self) {
         self.0.fenced.inc();
+    }
+
+    /// What the auditor found at its last look.
+    pub fn violations<'a>(&self, found: impl IntoIterator<Item = &'a Violation> + Copy) {
+        for invariant in Invariant::ALL {
+            let count = found.into_iter().filter(|one| one.invariant == invariant).count();
+            let label = InvariantLabel { invariant: invariant.as_str() };
+            self.0.violations.get_or_create(&label).set(count as i64);
+        }
     }
 
     pub fn pool(&self, pool: &str, busy: u32, size: u32) {
@@ -250,6 +305,15 @@ impl Metrics {
 
     pub fn store_up(&self, store: &'static str, up: bool) {
         self.0.store_up.get_or_create(&StoreLabel { store }).set(i64::from(up));
+    }
+
+    /// Parts of the store that may be away by themselves.
+    pub fn parts(&self, parts: &[Part]) {
+        let mut figures = self.0.figures.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in parts {
+            self.store_up(part.kind, part.up);
+            figures.extend(part.figures.iter().map(|figure| (figure.name, *figure)));
+        }
     }
 
     pub fn ages(&self, heartbeat: Duration, loops: impl IntoIterator<Item = (String, Duration)>) {

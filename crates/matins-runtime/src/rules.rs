@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use matins_core::duration::Timeout;
 use matins_core::limits::Limits;
+use matins_core::ping::Expectation;
 use matins_core::rate::Rate;
 use matins_core::request::TypeDefaults;
 use matins_core::retry::{Backoff, RetryPolicy};
 use matins_core::store::{Retention, TypeLimit};
 use matins_core::task::{Name, Task};
 
+use crate::executors::sql::{Connection, SqlConfig};
 use crate::executors::{AddressPolicy, CommandConfig, HttpConfig};
 
 /// The pool of types that no pool names.
@@ -66,6 +68,7 @@ pub struct Resolved {
 pub enum TypeExecutor {
     Command(CommandConfig),
     Http(HttpConfig),
+    Sql(SqlConfig),
     /// A Rust handler, given to the engine under the same name.
     Handler,
 }
@@ -144,10 +147,16 @@ pub struct Rules {
     pub limits: Limits,
     pub retention: Retention,
     pub allow_commands: AllowCommands,
+    /// Databases of SQL types and of `db_query`.
+    pub connections: BTreeMap<Name, Connection>,
     /// Where URLs of payloads may lead.
     pub http: AddressPolicy,
+    /// Jobs of others that are expected to report.
+    pub pings: BTreeMap<Name, Expectation>,
     /// Folder that relative paths of commands start from.
     pub base_dir: PathBuf,
+    /// Who is told what.
+    pub alerts: Arc<matins_core::alert::policy::Policy>,
 }
 
 impl Default for Rules {
@@ -159,8 +168,11 @@ impl Default for Rules {
             limits: Limits::default(),
             retention: Retention::default(),
             allow_commands: AllowCommands::Any,
+            connections: BTreeMap::new(),
             http: AddressPolicy::default(),
+            pings: BTreeMap::new(),
             base_dir: PathBuf::from("."),
+            alerts: Arc::default(),
         }
     }
 }
@@ -212,6 +224,14 @@ impl Rules {
         policy.retry.max_retries = task.max_retries.unwrap_or(policy.retry.max_retries);
         policy.retry.backoff = task.backoff.unwrap_or(policy.retry.backoff);
         policy
+    }
+
+    /// The pool of each type that the file puts in one.
+    pub fn routes(&self) -> BTreeMap<Name, Name> {
+        let pools = self.pools.iter();
+        pools
+            .flat_map(|(pool, rule)| rule.types.iter().map(|kind| (kind.clone(), pool.clone())))
+            .collect()
     }
 
     /// The limits that hold over all nodes, for the store.

@@ -18,6 +18,8 @@ struct Inner {
     cancels: Notify,
     /// A long act of a person waits to be carried out.
     operations: Notify,
+    /// Somebody may have to be told something.
+    alerts: Notify,
 }
 
 impl Wake {
@@ -65,6 +67,14 @@ impl Wake {
 
     pub async fn operations(&self) {
         self.0.operations.notified().await;
+    }
+
+    pub fn ring_alerts(&self) {
+        self.0.alerts.notify_one();
+    }
+
+    pub async fn alerts(&self) {
+        self.0.alerts.notified().await;
     }
 
     /// The store may have changed in any way.

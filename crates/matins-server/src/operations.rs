@@ -5,6 +5,7 @@ mod batch;
 mod dead_letters;
 mod node;
 mod output;
+mod pings;
 mod pools;
 mod records;
 mod schedules;
@@ -200,6 +201,7 @@ pub fn table() -> Vec<Operation> {
         pools::operations(),
         workers::operations(),
         records::operations(),
+        pings::operations(),
         tokens::operations(),
         node::operations(),
     ];

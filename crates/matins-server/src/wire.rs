@@ -3,9 +3,11 @@
 //! Requests are owned and checked for shape here, for meaning further in. Answers borrow what
 //! they show. Payloads and results are copied as text, never decoded.
 
+pub mod certificate;
 pub mod dead_letter;
 pub mod eye;
 pub mod node;
+pub mod ping;
 pub mod pool;
 pub mod record;
 pub mod schedule;

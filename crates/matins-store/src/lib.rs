@@ -6,14 +6,20 @@
 mod cursor;
 mod form;
 mod migration;
+#[cfg(feature = "redis")]
+mod own_thread;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 pub use migration::{Migrate, Migration};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
+#[cfg(feature = "redis")]
+pub use redis::RedisStore;
 
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Options, SqliteStore};

@@ -20,39 +20,51 @@
 //! | no room | `Full`; nothing of the call was written |
 //! | the schema is older, newer, or not ours | `Broken` with a text that says which |
 
+pub mod address;
+pub mod bare;
+mod caller;
 mod claim;
 mod dead_letters;
 mod ear;
 mod enqueue;
 mod error;
+pub mod filling;
+mod floors;
 mod gate;
+#[cfg(feature = "redis")]
+pub(crate) mod hints;
 mod invariants;
 mod link;
 pub mod migrate;
+mod outbox;
 mod port;
 mod prune;
 mod records;
 mod row;
 mod schedules;
+pub mod schema;
 mod sql;
 mod stats;
 mod tasks;
 mod text;
 mod time;
+mod tls;
 mod workers;
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use matins_core::store::{Result, StoreError};
-use tokio_postgres::Config;
+pub use tokio_postgres;
 use uuid::Uuid;
 
+use address::{Access, Address};
+pub use caller::{complete_in, enqueue_in};
 use ear::Ear;
 use error::{Failure, Res};
+use floors::Floors;
 use gate::Gate;
 use link::{Pool, Switchboard};
 pub use migrate::{Migrate, Migration};
@@ -95,6 +107,7 @@ pub struct PostgresStore {
     ear: Ear,
     /// The latest `now`, in microseconds, that anything may have been put in line by.
     clock: AtomicI64,
+    floors: Floors,
 }
 
 /// Calls that were on their way at the same time may differ by this much.
@@ -103,11 +116,10 @@ const CLOCK_TOLERANCE_US: i64 = 1_000_000;
 impl PostgresStore {
     /// Connects, and makes or updates the schema as `options` say.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
-        let (url, pooled) = without_pooler(url);
-        let config = config(&url)?;
-        let location = place(&config);
-        let options = Options { listen: options.listen && !pooled, ..options };
-        Self::open_inner(&config, &location, options).await.map_err(|failure| {
+        let address = Address::parse(url)?;
+        let location = address.location();
+        let options = Options { listen: options.listen && !address.pooled, ..options };
+        Self::open_inner(&address.access()?, &location, options).await.map_err(|failure| {
             match failure.into() {
                 StoreError::Broken(text) => StoreError::Broken(format!("{location}: {text}")),
                 StoreError::Unavailable(text) => {
@@ -118,26 +130,27 @@ impl PostgresStore {
         })
     }
 
-    async fn open_inner(config: &Config, location: &str, options: Options) -> Res<Self> {
+    async fn open_inner(access: &Access, location: &str, options: Options) -> Res<Self> {
         let Options { migrate, patience, connections, listen } = options;
         let switchboard = Switchboard::start()
             .map_err(|error| Failure::unavailable(format!("no thread for connections: {error}")))?;
         let switchboard = Arc::new(switchboard);
-        let opened = migrate::on_open(&switchboard, config, migrate);
+        let opened = migrate::on_open(&switchboard, access, migrate);
         let store_id = tokio::time::timeout(patience * 4, opened)
             .await
             .map_err(|_| Failure::unavailable("opening takes too long"))??;
         let others = 1 + usize::from(listen);
         let work = connections.saturating_sub(others).max(1);
-        let work = Arc::new(Pool::new(&switchboard, config, work, patience));
+        let work = Arc::new(Pool::new(&switchboard, access, work, patience));
         Ok(Self {
             location: location.to_owned(),
             store_id,
             gate: Gate::open(&switchboard, &work),
             work,
-            control: Pool::new(&switchboard, config, 1, patience),
-            ear: Ear::open(&switchboard, config, listen),
+            control: Pool::new(&switchboard, access, 1, patience),
+            ear: Ear::open(&switchboard, access, listen),
             clock: AtomicI64::new(i64::MIN),
+            floors: Floors::default(),
         })
     }
 
@@ -165,83 +178,7 @@ impl PostgresStore {
     }
 }
 
-/// An address may say `pgbouncer=true`: a pooler that hands out a session per transaction stands in
-/// between, so that nothing may be asked of a session.
-fn without_pooler(url: &str) -> (String, bool) {
-    let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), false) };
-    let is_mark = |part: &&str| matches!(*part, "pgbouncer=true" | "pgbouncer=1");
-    let pooled = query.split('&').any(|part| is_mark(&part));
-    let rest: Vec<&str> = query.split('&').filter(|part| !is_mark(part)).collect();
-    let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
-    (url, pooled)
-}
-
-/// The address of a database. Its text may hold a password, so no message repeats it.
-fn config(url: &str) -> Result<Config> {
-    let mut config = Config::from_str(url).map_err(|error| {
-        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-        let cause = cause.unwrap_or_default();
-        StoreError::Broken(format!(
-            "not an address of a database{cause}: expected postgres://USER:PASSWORD@HOST/DATABASE"
-        ))
-    })?;
-    if config.get_application_name().is_none() {
-        config.application_name("matins");
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(Duration::from_secs(5));
-    }
-    config.keepalives_idle(Duration::from_secs(10));
-    config.tcp_user_timeout(Duration::from_secs(20));
-    Ok(config)
-}
-
 /// Where a database is, without secrets; an error when `url` is no address of one.
 pub fn location(url: &str) -> Result<String> {
-    Ok(place(&config(&without_pooler(url).0)?))
-}
-
-fn place(config: &Config) -> String {
-    use tokio_postgres::config::Host;
-    let hosts: Vec<String> = config
-        .get_hosts()
-        .iter()
-        .enumerate()
-        .map(|(index, host)| {
-            let ports = config.get_ports();
-            let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
-            match host {
-                Host::Tcp(name) => format!("{name}:{port}"),
-                Host::Unix(path) => format!("{}:{port}", path.display()),
-            }
-        })
-        .collect();
-    let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
-    format!("postgres://{}/{database}", hosts.join(","))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_says_whether_a_pooler_stands_in_between() {
-        let cases = [
-            ("postgres://h/d", "postgres://h/d", false),
-            ("postgres://h/d?pgbouncer=true", "postgres://h/d", true),
-            ("postgres://h/d?a=1&pgbouncer=1&b=2", "postgres://h/d?a=1&b=2", true),
-            ("postgres://h/d?pgbouncer=false", "postgres://h/d?pgbouncer=false", false),
-        ];
-        for (url, rest, pooled) in cases {
-            assert_eq!(without_pooler(url), (rest.to_owned(), pooled), "{url}");
-        }
-    }
-
-    #[test]
-    fn a_place_has_no_secrets() {
-        let place = location("postgres://ann:secret@db.example:6432/jobs?sslmode=disable");
-        assert_eq!(place.unwrap(), "postgres://db.example:6432/jobs");
-        let error = location("postgres://ann:secret@db.example:x/jobs").unwrap_err();
-        assert!(!error.to_string().contains("secret"), "{error}");
-    }
+    Ok(Address::parse(url)?.location())
 }

@@ -35,6 +35,7 @@ mod invariants;
 mod lanes;
 mod ledger;
 pub mod migrate;
+mod outbox;
 mod place;
 mod port;
 mod prune;

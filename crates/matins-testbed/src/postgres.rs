@@ -1,15 +1,12 @@
 //! A PostgreSQL server.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::server::{Server, free_port, is_root};
-
-/// PostgreSQL refuses to run as root; this is who Debian's package makes for it.
-const USER: &str = "postgres";
+use crate::server::{POSTGRES as USER, Server, free_port, is_root, must};
 
 /// Becomes the program, so that a signal reaches it.
 const AS_USER: [&str; 5] =
@@ -46,10 +43,7 @@ impl Postgres {
         let mut command = as_user(&initdb);
         must(command.args(arguments).arg(&data).output());
         let port = free_port();
-        let mut words: Vec<String> =
-            if is_root() { AS_USER.map(str::to_owned).to_vec() } else { Vec::new() };
-        words.push(text(&bin.join("postgres")));
-        words.extend(["-D".to_owned(), text(&data)]);
+        let mut words = words_as_user(&[text(&bin.join("postgres")), "-D".to_owned(), text(&data)]);
         let own = [
             format!("port={port}"),
             format!("unix_socket_directories={}", text(&folder)),
@@ -96,12 +90,19 @@ impl Postgres {
         self.url(&name)
     }
 
-    /// Runs a statement as the superuser; panics with what the server says against it.
-    pub fn sql(&self, database: &str, statement: &str) -> String {
+    /// Runs statements as the superuser; panics with what the server says against them.
+    pub fn sql(&self, database: &str, statements: &str) -> String {
+        self.try_sql(database, statements).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// The same; `Err` is what the server says against them, with SQLSTATE and hint.
+    pub fn try_sql(&self, database: &str, statements: &str) -> Result<String, String> {
         let mut psql = Command::new(self.bin.join("psql"));
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", statement]);
-        let output = must(psql.arg(self.url(database)).output());
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose"]);
+        psql.args(["-c", statements]).arg(self.url(database));
+        let output = psql.output().expect("psql");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
     /// `pg_ctl` with this server's folder.
@@ -132,6 +133,12 @@ fn text(path: &Path) -> String {
     path.to_str().expect("a path in UTF-8").to_owned()
 }
 
+/// A command that is not run as root.
+pub(crate) fn words_as_user(words: &[String]) -> Vec<String> {
+    let before = if is_root() { AS_USER.as_slice() } else { &[] };
+    before.iter().map(|word| (*word).to_owned()).chain(words.iter().cloned()).collect()
+}
+
 fn as_user(program: &Path) -> Command {
     let mut command = if is_root() {
         let mut command = Command::new(AS_USER[0]);
@@ -142,13 +149,6 @@ fn as_user(program: &Path) -> Command {
     };
     command.current_dir("/");
     command
-}
-
-fn must(output: std::io::Result<Output>) -> Output {
-    let output = output.expect("a program of PostgreSQL");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    output
 }
 
 /// Where the newest installed version has its programs.

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 use std::net::TcpListener;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
 /// Runs a command until this end of its pipe is closed, by whatever end of this process.
 ///
@@ -60,4 +61,22 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output().expect("id");
     id.stdout.trim_ascii() == b"0"
+}
+
+pub(crate) fn must(output: std::io::Result<Output>) -> Output {
+    let output = output.expect("a program that tests need");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    output
+}
+
+/// PostgreSQL refuses to run as root; this is who Debian's package makes for it.
+pub(crate) const POSTGRES: &str = "postgres";
+
+/// Makes a file one that only the database server reads.
+pub(crate) fn give_to_postgres(file: &Path) {
+    if is_root() {
+        must(Command::new("chown").arg(POSTGRES).arg(file).output());
+    }
+    must(Command::new("chmod").arg("600").arg(file).output());
 }

@@ -18,7 +18,7 @@ use matins_runtime::rules::{
     AllowCommands, DEFAULT_POOL, OnStuck, Policy, Rules, TypeExecutor, TypeRule,
 };
 use matins_runtime::{Client, ClientError, Engine, EngineConfig};
-use matins_store::{Options, SqliteStore};
+use matins_store::{Options, PostgresStore, SqliteStore, postgres};
 use serde::Serialize;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -32,8 +32,11 @@ use crate::pool::Pool;
 /// Why Matins could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("{url:?} is no store: expected sqlite:PATH")]
-    Url { url: String },
+    /// Only how it begins is told: the rest may hold a password.
+    #[error(
+        "{begins:?} is no store: expected sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE"
+    )]
+    Url { begins: String },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -77,7 +80,8 @@ struct Threads {
 const ENGINE_THREADS: usize = 2;
 
 impl Matins {
-    /// A store by its URL: `sqlite:PATH`.
+    /// A store by its URL: `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST/DATABASE` with what
+    /// libpq knows of TLS (`sslmode`, `sslrootcert`, `sslcert`, `sslkey`).
     pub fn open(url: impl Into<String>) -> MatinsBuilder {
         MatinsBuilder {
             url: url.into(),
@@ -87,7 +91,7 @@ impl Matins {
             handlers: Vec::new(),
             policies: BTreeMap::new(),
             schedules: Vec::new(),
-            config: EngineConfig { node_id: "library".to_owned(), ..EngineConfig::default() },
+            config: EngineConfig { node_id: String::new(), ..EngineConfig::default() },
         }
     }
 
@@ -195,7 +199,8 @@ impl MatinsBuilder {
         self
     }
 
-    /// Name of this node; two live processes on one store need two names.
+    /// Name of this node, `library` when it is not given; on PostgreSQL, where several may live at
+    /// the same time and each needs a name of its own, `library-` and something random.
     pub fn node_id(mut self, node_id: impl Into<String>) -> Self {
         self.config.node_id = node_id.into();
         self
@@ -220,6 +225,7 @@ impl MatinsBuilder {
     /// Opens the store, takes over what a dead predecessor left, and starts to work.
     pub async fn start(self) -> Result<Matins, OpenError> {
         let (store, lock) = self.open_store().await?;
+        let kind = store.info().kind.to_owned();
         let rules = self.rules()?;
         let client = Client::with_clock(store, rules.clone(), self.clock.clone());
         let mut pools = Vec::new();
@@ -229,7 +235,13 @@ impl MatinsBuilder {
             .thread_name("matins-engine")
             .enable_all()
             .build()?;
-        let config = EngineConfig { sole: lock.is_some(), ..self.config };
+        let mut config = EngineConfig { sole: lock.is_some(), ..self.config };
+        if config.node_id.is_empty() {
+            config.node_id = match &*kind {
+                "postgres" => format!("library-{}", uuid::Uuid::new_v4().simple()),
+                _ => "library".to_owned(),
+            };
+        }
         let starting = engine_threads.spawn(Engine::start(client, config, executors));
         let engine = starting.await.map_err(io::Error::other)??;
         let threads = Some(Threads { engine: engine_threads, pools });
@@ -243,6 +255,10 @@ impl MatinsBuilder {
     async fn open_store(&self) -> Result<(Arc<dyn Store>, Option<NodeLock>), OpenError> {
         if let Some(store) = &self.store {
             return Ok((store.clone(), None));
+        }
+        if ["postgres:", "postgresql:"].iter().any(|scheme| self.url.starts_with(scheme)) {
+            let store = PostgresStore::open(&self.url, postgres::Options::default()).await?;
+            return Ok((Arc::new(store), None));
         }
         let path = sqlite_path(&self.url)?;
         let lock = NodeLock::acquire(&lock_path(&path))?;
@@ -317,7 +333,10 @@ fn pool_threads(pool: &str, size: u32) -> io::Result<Runtime> {
 fn sqlite_path(url: &str) -> Result<PathBuf, OpenError> {
     match url.strip_prefix("sqlite:") {
         Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
-        _ => Err(OpenError::Url { url: url.to_owned() }),
+        _ => {
+            let begins = url.split_once(':').map_or(url, |(scheme, _)| scheme);
+            Err(OpenError::Url { begins: begins.to_owned() })
+        }
     }
 }
 

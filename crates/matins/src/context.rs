@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use matins_core::Json;
-use matins_core::lifecycle::{Outcome, Trace, settle};
+use matins_core::lifecycle::{Outcome, Settlement, Trace, settle};
 use matins_core::retry::RetryPolicy;
-use matins_core::store::Settled;
+use matins_core::store::{Settled, StoreError};
 use matins_core::task::{Claimed, TaskId};
 use matins_runtime::Client;
 use serde::Serialize;
@@ -66,28 +66,50 @@ impl Context {
     }
 
     /// Records the completion in the caller's transaction, so that effect and completion commit
-    /// together. Fails when the claim no longer stands: then roll back.
-    pub fn complete_in<O: Serialize>(
+    /// together. On SQLite it answers at once, on PostgreSQL it is awaited. Fails when the claim
+    /// no longer stands: then roll back; on PostgreSQL that transaction can do nothing else.
+    pub fn complete_in<'t, X: Transaction, O: Serialize>(
         &self,
-        tx: &mut impl Transaction,
+        tx: &'t mut X,
         output: &O,
-    ) -> Result<(), TaskError> {
-        let result = Json::of(output)?;
+    ) -> X::Completed<'t> {
         let limit = self.inner.client.rules().limits.result_bytes;
-        let outcome = Outcome::completed(Some(result), limit);
-        let now = self.inner.client.now();
-        let policy = RetryPolicy::default();
-        let claimed = &self.inner.claimed;
-        let settlement = settle(claimed, outcome, Trace::default(), &policy, now, 0.0);
-        match tx.settle(&settlement)? {
+        let completion = Json::of(output).map_err(TaskError::from).map(|result| {
+            let outcome = Outcome::completed(Some(result), limit);
+            let now = self.inner.client.now();
+            let (policy, claimed) = (RetryPolicy::default(), &self.inner.claimed);
+            let settlement = settle(claimed, outcome, Trace::default(), &policy, now, 0.0);
+            Completion { settlement, context: self.clone() }
+        });
+        tx.complete(completion)
+    }
+}
+
+/// A completion on its way into somebody's transaction.
+pub struct Completion {
+    settlement: Settlement,
+    context: Context,
+}
+
+impl Completion {
+    pub(crate) fn settlement(&self) -> &Settlement {
+        &self.settlement
+    }
+
+    /// What became of it when it was written.
+    pub(crate) fn written(
+        self,
+        write: impl FnOnce(&Settlement) -> Result<Settled, StoreError>,
+    ) -> Result<(), TaskError> {
+        match write(&self.settlement)? {
             Settled::Done(_) => {
-                self.inner.settled.store(true, Ordering::SeqCst);
+                self.context.inner.settled.store(true, Ordering::SeqCst);
                 Ok(())
             }
             Settled::Fenced => Err(TaskError::retryable(format!(
                 "attempt {} of task {} has lost its claim; roll back",
-                self.attempt(),
-                self.task_id()
+                self.context.attempt(),
+                self.context.task_id()
             ))),
         }
     }

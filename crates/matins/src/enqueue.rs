@@ -75,7 +75,7 @@ impl Enqueue {
     pub async fn in_transaction(self, tx: &mut impl Transaction) -> Result<Answer, ClientError> {
         let task = self.client.resolve(self.request?, CREATED_BY).await?;
         let now = self.client.now();
-        let outcome = tx.enqueue(&task, now)?;
+        let outcome = tx.enqueue(&task, now).await?;
         self.client.answered(&task, outcome, now)
     }
 }

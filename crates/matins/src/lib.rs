@@ -57,7 +57,8 @@ pub use matins_runtime::{Client, ClientError};
 pub use pool::Pool;
 pub use transaction::Transaction;
 
-/// The version of the SQLite driver whose transactions [`Transaction`] is implemented for.
+/// The versions of the drivers whose transactions [`Transaction`] is implemented for.
+pub use matins_store::postgres::tokio_postgres;
 pub use matins_store::sqlite::rusqlite;
 
 /// The payload of a type of task.

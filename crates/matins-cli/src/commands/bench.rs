@@ -4,8 +4,9 @@
 //! A figure alone says more about the disk than about Matins: one fsync may take 0.1 ms now and
 //! 4 ms a minute later. So whatever can be is measured in rounds, Matins and bare SQLite
 //! transactions by turns, and reported as a ratio: to transactions of the same shape (the same
-//! tables and statements without the store around them), and to the floor of a narrow table. Everything happens in a
-//! folder of its own that is removed afterwards; the user's store is never opened.
+//! tables and statements without the store around them), and to the floor of a narrow table.
+//! Everything happens in a folder of its own that is removed afterwards, with
+//! `--store postgres://…` in databases of its own on that server; the user's store is never opened.
 
 mod claim;
 mod e2e;
@@ -16,6 +17,7 @@ mod idle;
 mod latency;
 mod machine;
 mod node;
+mod postgres;
 mod report;
 mod schedules;
 mod workbench;
@@ -24,12 +26,14 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::config::StoreLocation;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::session::Global;
 
 use figures::Figures;
 use machine::Machine;
+use postgres::Server;
 use report::Report;
 use workbench::Workbench;
 
@@ -50,8 +54,8 @@ pub(crate) struct Bench {
     /// Small samples: under 15 seconds, rough figures
     #[arg(long, conflicts_with = "large")]
     quick: bool,
-    /// Claims against 2 million pending, 1 million later and 5 million finished tasks: a minute
-    /// more and 2 GB on disk
+    /// Claims against 2 million pending (PostgreSQL: 5 million), 1 million later and 5 million
+    /// finished tasks: minutes more and gigabytes on disk
     #[arg(long)]
     large: bool,
 }
@@ -64,6 +68,10 @@ enum What {
     Claim,
     Schedules,
     Idle,
+    // PostgreSQL alone: throughput while a snapshot is held open elsewhere
+    Snapshot,
+    // PostgreSQL alone: throughput while history is pruned
+    Prune,
     All,
 }
 
@@ -89,12 +97,24 @@ impl Bench {
         let out = Output::new(global.json);
         let config = global.config()?;
         let bench = Workbench::new(self.dir.as_deref(), &config.data_dir, &out)?;
-        let machine = Machine::look(bench.folder());
+        let mut machine = Machine::look(bench.folder());
         let mut figures = Figures::default();
-        // The folder is removed when `bench` goes, by Ctrl-C too.
-        tokio::select! {
-            measured = self.measure(&bench, &mut figures) => measured?,
-            _ = tokio::signal::ctrl_c() => return Err(Failure::silent(130)),
+        match &config.store {
+            StoreLocation::Postgres(url) if config.store_is_asked_for => {
+                let server = Server::new(&url.0, config.store_connections);
+                machine.postgres = Some(server.version().await?);
+                let measured = tokio::select! {
+                    measured = self.measure_postgres(&bench, &server, &mut figures) => measured,
+                    _ = tokio::signal::ctrl_c() => Err(Failure::silent(130)),
+                };
+                server.clear().await?;
+                measured?;
+            }
+            // The folder is removed when `bench` goes, by Ctrl-C too.
+            _ => tokio::select! {
+                measured = self.measure(&bench, &mut figures) => measured?,
+                _ = tokio::signal::ctrl_c() => return Err(Failure::silent(130)),
+            },
         }
         bench.done();
         Report { machine: &machine, size: &self.size(), figures: &figures }.show(&out)
@@ -128,6 +148,40 @@ impl Bench {
         }
         if wants(What::Idle) {
             idle::measure(bench, &size, figures).await?;
+        }
+        if matches!(self.what, What::Snapshot | What::Prune) {
+            return Err(Failure::usage("this is measured on PostgreSQL alone")
+                .hint("name a server: --store postgres://USER@HOST/DATABASE"));
+        }
+        Ok(())
+    }
+
+    async fn measure_postgres(
+        &self,
+        bench: &Workbench,
+        server: &Server,
+        figures: &mut Figures,
+    ) -> Result<()> {
+        let size = self.size();
+        let wants = |what: What| self.what == what || self.what == What::All;
+        if wants(What::Enqueue) || wants(What::E2e) {
+            postgres::throughput::measure(bench, server, &size, figures).await?;
+        }
+        if wants(What::Latency) {
+            postgres::measure_latency(bench, server, &size, figures).await?;
+        }
+        if wants(What::Claim) {
+            postgres::measure_claims(bench, server, &size, figures).await?;
+        }
+        if wants(What::Prune) {
+            postgres::pressure::prune(bench, server, &size, figures).await?;
+        }
+        if wants(What::Snapshot) {
+            postgres::pressure::snapshot(bench, server, &size, figures).await?;
+        }
+        if matches!(self.what, What::Schedules | What::Idle) {
+            return Err(Failure::usage("this is measured on SQLite alone")
+                .hint("leave out --store postgres://…"));
         }
         Ok(())
     }

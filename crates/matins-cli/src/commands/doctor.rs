@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use jiff::Timestamp;
 use matins_core::cron::tz_release;
+use matins_core::store::HEARTBEAT;
 use matins_runtime::process::Runner;
+use matins_store::postgres::schema::{Difference, Problem};
 use serde_json::json;
 
 use crate::config::Config;
@@ -34,6 +36,15 @@ struct Finding {
     about: &'static str,
     verdict: Verdict,
     said: String,
+    /// What to do about it.
+    hint: Option<&'static str>,
+}
+
+impl Finding {
+    fn hint(mut self, hint: &'static str) -> Self {
+        self.hint = Some(hint);
+        self
+    }
 }
 
 impl Doctor {
@@ -47,6 +58,10 @@ impl Doctor {
         findings.push(disk_speed(&config));
         findings.push(port(&config));
         findings.push(store(&config).await);
+        findings.extend(store_clock(&config).await);
+        findings.push(watchers(&config).await);
+        findings.extend(schema(&config).await);
+        findings.extend(redis(&config).await);
         report(&findings, global.json)?;
         if findings.iter().any(|finding| finding.verdict == Verdict::Bad) {
             Err(Failure::silent(Exit::Failed as u8))
@@ -65,7 +80,7 @@ fn report(findings: &[Finding], json: bool) -> Result<()> {
     if json {
         let items: Vec<_> = findings
             .iter()
-            .map(|f| json!({ "check": f.about, "verdict": word(f.verdict), "detail": f.said }))
+            .map(|f| json!({ "check": f.about, "verdict": word(f.verdict), "detail": f.said, "hint": f.hint }))
             .collect();
         return output::line(&json!({ "checks": items }).to_string());
     }
@@ -78,12 +93,38 @@ fn report(findings: &[Finding], json: bool) -> Result<()> {
         };
         let verdict = out.tinted(tone, &format!("{:<8}", word(finding.verdict)));
         output::line(&format!("{verdict} {:<12} {}", finding.about, text::line(&finding.said)))?;
+        if let Some(hint) = finding.hint {
+            output::line(&format!("{:<22}hint: {hint}", ""))?;
+        }
     }
     Ok(())
 }
 
+/// Whether anybody watches, and whether the scheduler says that it is well.
+async fn watchers(config: &Config) -> Finding {
+    let about = "heartbeat";
+    if !storage::exists(config) {
+        return finding(about, Verdict::Good, "no scheduler has run yet");
+    }
+    let read = match storage::open(config).await {
+        Ok(store) => store.note(HEARTBEAT).await.ok().flatten(),
+        Err(_) => None,
+    };
+    let Some(at) = read.and_then(|text| Timestamp::from_second(text.parse().ok()?).ok()) else {
+        return finding(about, Verdict::Warning, "no scheduler ever said that it is well")
+            .hint("matins serve, with the role scheduler");
+    };
+    let age = now().duration_since(at).as_secs().max(0);
+    let said = format!("the last one was {age} s ago");
+    let limit = 3 * config.heartbeat.as_secs() as i64;
+    if age <= limit {
+        return finding(about, Verdict::Good, said);
+    }
+    finding(about, Verdict::Warning, said).hint("does a server run? matins status")
+}
+
 fn finding(about: &'static str, verdict: Verdict, said: impl Into<String>) -> Finding {
-    Finding { about, verdict, said: said.into() }
+    Finding { about, verdict, said: said.into(), hint: None }
 }
 
 /// When this program's zone table was made: no right clock can lie before it.
@@ -96,7 +137,7 @@ fn clock() -> Finding {
     let year = now.to_zoned_datetime(jiff::tz::TimeZone::UTC).year();
     if table_year().is_some_and(|made| year < made) {
         let said = format!("the clock shows {now:.0}, which is before this program was made");
-        return finding("clock", Verdict::Bad, said);
+        return finding("clock", Verdict::Bad, said).hint("set it: timedatectl set-ntp true");
     }
     let began = (Instant::now(), now);
     std::thread::sleep(Duration::from_millis(50));
@@ -106,7 +147,7 @@ fn clock() -> Finding {
         finding("clock", Verdict::Good, format!("{now:.0}, and it runs evenly"))
     } else {
         let said = format!("it moved by {stepped:.3} s while 0.05 s passed: is it being set?");
-        finding("clock", Verdict::Warning, said)
+        finding("clock", Verdict::Warning, said).hint("look who sets it: timedatectl status")
     }
 }
 
@@ -116,10 +157,9 @@ fn zones() -> Finding {
     match table_year() {
         Some(made) if year - made > 1 => {
             let said = format!(
-                "the zone table {release} is years old: clock changes decided since \
-                 are missing; use a newer matins"
+                "the zone table {release} is years old: clock changes decided since are missing"
             );
-            finding("time zones", Verdict::Warning, said)
+            finding("time zones", Verdict::Warning, said).hint("use a newer matins")
         }
         _ => finding("time zones", Verdict::Good, format!("table {release}")),
     }
@@ -132,7 +172,8 @@ async fn runner() -> Finding {
     };
     match probed {
         Ok(()) => finding("runner", Verdict::Good, "commands can be started"),
-        Err(error) => finding("runner", Verdict::Bad, error),
+        Err(error) => finding("runner", Verdict::Bad, error)
+            .hint("may this program be executed by its user, and is /proc mounted?"),
     }
 }
 
@@ -145,7 +186,8 @@ fn permissions(config: &Config) -> Finding {
     }
     let probe = folder.join(format!(".doctor-{}", std::process::id()));
     if let Err(error) = File::create(&probe).and_then(|_| std::fs::remove_file(&probe)) {
-        return finding(about, Verdict::Bad, format!("{}: {error}", folder.display()));
+        return finding(about, Verdict::Bad, format!("{}: {error}", folder.display()))
+            .hint("run it as the user of the server, or give that user the folder: chown");
     }
     let others = |path: &Path| {
         let mode = std::fs::metadata(path).ok().map(|found| found.permissions().mode());
@@ -155,8 +197,8 @@ fn permissions(config: &Config) -> Finding {
     for path in token.into_iter().chain(storage::file(config).map(Path::to_owned)) {
         if let Some(mode) = others(&path) {
             let shown = path.display();
-            let said = format!("{shown} is open to others ({:o}): chmod 600", mode & 0o777);
-            return finding(about, Verdict::Warning, said);
+            let said = format!("{shown} is open to others ({:o})", mode & 0o777);
+            return finding(about, Verdict::Warning, said).hint("chmod 600 it");
         }
     }
     finding(about, Verdict::Good, format!("{} is writable and closed to others", folder.display()))
@@ -178,8 +220,11 @@ fn disk_space(config: &Config) -> Finding {
         Ok(found) => {
             let free = found.f_bavail.saturating_mul(found.f_frsize);
             let said = format!("{} MiB free at {}", free >> 20, folder.display());
-            let verdict = if free < ROOM_MIN { Verdict::Warning } else { Verdict::Good };
-            finding("disk space", verdict, said)
+            if free >= ROOM_MIN {
+                return finding("disk space", Verdict::Good, said);
+            }
+            finding("disk space", Verdict::Warning, said)
+                .hint("free some, or shorten retention: a full disk refuses new tasks")
         }
         Err(error) => finding("disk space", Verdict::Warning, format!("unknown: {error}")),
     }
@@ -204,11 +249,13 @@ fn disk_speed(config: &Config) -> Finding {
         slow if slow > Duration::from_millis(50) => {
             let said = format!("{said}: every accepted task waits for one");
             finding(about, Verdict::Warning, said)
+                .hint("put data_dir on a quicker disk; batches share one fsync")
         }
         quick if quick < Duration::from_micros(20) => {
             let said =
                 format!("{said}: too quick to be true; a power cut may lose what was accepted");
             finding(about, Verdict::Warning, said)
+                .hint("is it a memory file system, or a disk that lies about its cache?")
         }
         _ => finding(about, Verdict::Good, said),
     }
@@ -237,8 +284,66 @@ fn port(config: &Config) -> Finding {
     }
     match TcpListener::bind(address) {
         Ok(_) => finding(about, Verdict::Good, format!("{address} is free")),
-        Err(error) => finding(about, Verdict::Bad, format!("{address}: {error}")),
+        Err(error) => finding(about, Verdict::Bad, format!("{address}: {error}"))
+            .hint("see who listens there: ss -ltnp; or choose another with listen:"),
     }
+}
+
+fn broken(failure: Failure) -> Finding {
+    finding("store", Verdict::Bad, failure.message.unwrap_or_default())
+        .hint("docs/operating: \"The store is locked\", \"The store is broken\"")
+}
+
+/// Times come from the store's clock where several machines share it.
+async fn store_clock(config: &Config) -> Option<Finding> {
+    if !storage::exists(config) {
+        return None;
+    }
+    let store = storage::open(config).await.ok()?;
+    let sent = Instant::now();
+    let told = store.clock().await.ok()??;
+    let off =
+        told.duration_since(Timestamp::now()).as_secs_f64() + sent.elapsed().as_secs_f64() / 2.0;
+    let said = format!("this host is {:.3} s off the database's clock", -off);
+    Some(match off.abs() < CLOCKS_APART {
+        true => finding("store clock", Verdict::Good, said),
+        false => finding("store clock", Verdict::Warning, said)
+            .hint("Matins goes by the database's; set both by NTP, or logs disagree"),
+    })
+}
+
+/// Seconds.
+const CLOCKS_APART: f64 = 2.0;
+
+/// Redis, if there is one.
+async fn redis(config: &Config) -> Option<Finding> {
+    let about = "redis";
+    config.redis.as_ref()?;
+    let opened = match storage::open(config).await {
+        Ok(store) => store,
+        Err(failure) => {
+            return Some(finding(about, Verdict::Bad, failure.message.unwrap_or_default()));
+        }
+    };
+    let part = opened.parts().into_iter().find(|part| part.kind == about)?;
+    if !part.up {
+        let said =
+            format!("{} does not answer: tasks run, through PostgreSQL alone", part.location);
+        return Some(finding(about, Verdict::Warning, said));
+    }
+    let said = format!("{} version {}", part.location, part.version);
+    // Valkey began with 7.2.
+    let old =
+        part.version.starts_with(|c: char| c.is_ascii_digit()) && version(&part.version) < (6, 2);
+    Some(match old {
+        true => finding(about, Verdict::Bad, format!("{said}: 6.2 or newer is needed")),
+        false => finding(about, Verdict::Good, said),
+    })
+}
+
+fn version(text: &str) -> (u32, u32) {
+    let mut numbers = text.split('.').map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 async fn store(config: &Config) -> Finding {
@@ -249,15 +354,15 @@ async fn store(config: &Config) -> Finding {
     }
     match storage::pending(config).await {
         Ok(steps) if !steps.is_empty() && !config.migrate_by_itself => {
-            let said = format!("{} migrations wait: matins migrate", steps.len());
-            return finding(about, Verdict::Warning, said);
+            let said = format!("{} migrations wait", steps.len());
+            return finding(about, Verdict::Warning, said).hint("matins migrate");
         }
         Ok(_) => {}
-        Err(failure) => return finding(about, Verdict::Bad, failure.message.unwrap_or_default()),
+        Err(failure) => return broken(failure),
     }
     let opened = match storage::open(config).await {
         Ok(store) => store,
-        Err(failure) => return finding(about, Verdict::Bad, failure.message.unwrap_or_default()),
+        Err(failure) => return broken(failure),
     };
     match opened.stats(now()).await {
         Ok(stats) => {
@@ -266,10 +371,42 @@ async fn store(config: &Config) -> Finding {
                 "{} schema {}, {} dead letters, {} overdue schedules",
                 info.kind, info.schema_version, stats.dead_letters, stats.schedules_overdue
             );
-            let verdict =
-                if stats.schedules_overdue > 0 { Verdict::Warning } else { Verdict::Good };
-            finding(about, verdict, said)
+            if stats.schedules_overdue == 0 {
+                return finding(about, Verdict::Good, said);
+            }
+            finding(about, Verdict::Warning, said)
+                .hint("does a scheduler run? matins status; matins audit")
         }
-        Err(error) => finding(about, Verdict::Bad, error.to_string()),
+        Err(error) => broken(Failure::failed(error.to_string())),
     }
+}
+
+/// What somebody changed in the database by hand.
+async fn schema(config: &Config) -> Option<Finding> {
+    let about = "schema";
+    let differences = match storage::differences(config).await {
+        Ok(differences) => differences?,
+        Err(failure) => {
+            let said = failure.message.unwrap_or_default();
+            let said = format!("cannot be compared with what this program makes: {said}");
+            return Some(finding(about, Verdict::Warning, said));
+        }
+    };
+    if differences.is_empty() {
+        return Some(finding(about, Verdict::Good, "as this program made it"));
+    }
+    let is_bad = differences.iter().any(|found| found.problem != Problem::Unknown);
+    let verdict = if is_bad { Verdict::Bad } else { Verdict::Warning };
+    let mut said: Vec<String> = differences.iter().map(Difference::to_string).collect();
+    if differences.iter().any(Difference::can_be_repaired) {
+        said.push("hint: matins migrate --repair".to_owned());
+    }
+    if differences.iter().any(is_of_data) {
+        said.push("hint: what holds data is not repaired: restore a backup".to_owned());
+    }
+    Some(finding(about, verdict, said.join("; ")))
+}
+
+fn is_of_data(found: &Difference) -> bool {
+    found.problem != Problem::Unknown && !found.can_be_repaired()
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::door::{Answer, Request};
 use crate::failure::Result;
-use crate::output::table::Value;
+use crate::output::table::{Grid, Value};
 use crate::output::{self, Output, Tone, text, time};
 use crate::session::{Global, Session};
 use crate::views::Pools;
@@ -54,8 +54,8 @@ impl Pool {
     }
 }
 
-fn pools(answer: &Answer, out: &Output) -> Result<()> {
-    let pools: Pools = answer.decode()?;
+/// Pools as a table.
+pub(super) fn grid(pools: &Pools, out: &Output) -> Grid {
     let mut grid = out.grid(["POOL", "STATE", "BUSY", "SIZE", "READY", "WAITED", "NODES", "NOTE"]);
     for pool in &pools.pools {
         let (word, tone) =
@@ -76,7 +76,12 @@ fn pools(answer: &Answer, out: &Output) -> Result<()> {
             pool.note.as_deref().into(),
         ]);
     }
-    output::line(&grid.to_string())?;
+    grid
+}
+
+fn pools(answer: &Answer, out: &Output) -> Result<()> {
+    let pools: Pools = answer.decode()?;
+    output::line(&grid(&pools, out).to_string())?;
     if pools.pools.iter().any(|pool| pool.resized) {
         output::note("* set by pool resize");
     }

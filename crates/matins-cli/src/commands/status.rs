@@ -2,19 +2,27 @@
 
 use clap::Args;
 
-use crate::door::{Answer, Request};
-use crate::failure::Result;
+use crate::door::{Answer, HttpDoor, Request};
+use crate::failure::{Exit, Failure, Result};
 use crate::output::facts::Facts;
 use crate::output::table::tone_of;
 use crate::output::{self, Output, Tone, text, time};
+use crate::place::ServerFile;
 use crate::session::{Global, Session, now};
 use crate::views;
 
 #[derive(Debug, Args)]
-pub(crate) struct Status {}
+pub(crate) struct Status {
+    /// Only ask the server whether its loops turn; exit code 1 when they do not. Needs no token
+    #[arg(long)]
+    live: bool,
+}
 
 impl Status {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
+        if self.live {
+            return live(global).await;
+        }
         let session = Session::open(global)?;
         if let Some(config) = session.door.missing() {
             return Err(crate::storage::missing(config));
@@ -25,8 +33,23 @@ impl Status {
     }
 }
 
-fn status(answer: &Answer, out: &Output, served: bool) -> Result<()> {
-    let status: views::Status = answer.decode()?;
+/// For the health check of a container: the open word of the server alone.
+async fn live(global: &Global) -> Result<()> {
+    let url = match global.server()? {
+        Some(url) => url,
+        None => {
+            let config = global.config()?;
+            let file = ServerFile::live(&config).map(|server| server.url);
+            file.unwrap_or_else(|| format!("http://{}", config.listen))
+        }
+    };
+    let answer = HttpDoor::new(&url, None)?.ask(Request::plain("/healthz")).await?;
+    output::line(&String::from_utf8_lossy(&answer.body))?;
+    if answer.status == 200 { Ok(()) } else { Err(Failure::silent(Exit::Failed as u8)) }
+}
+
+/// The store at a glance, for people.
+pub(super) fn facts(status: &views::Status, out: &Output, served: bool) -> Facts {
     let mut facts = Facts::new(14);
     let ages = |seconds: f64| time::rough(seconds.max(0.0) as u64);
     facts.add(
@@ -80,8 +103,20 @@ fn status(answer: &Answer, out: &Output, served: bool) -> Result<()> {
         "store",
         format!("{} {} (schema {})", store.kind, store.store_id, store.schema_version),
     );
-    facts.add("version", status.version);
-    output::line(&facts.to_string())?;
+    for part in &store.parts {
+        let said = match part.up {
+            true => out.tinted(Tone::Good, &format!("up ({})", text::line(&part.version))),
+            false => out.tinted(Tone::Bad, "away: the store works without it"),
+        };
+        facts.add("with", format!("{} {said}", text::line(&part.kind)));
+    }
+    facts.plain("version", Some(&status.version));
+    facts
+}
+
+fn status(answer: &Answer, out: &Output, served: bool) -> Result<()> {
+    let status: views::Status = answer.decode()?;
+    output::line(&facts(&status, out, served).to_string())?;
     if status.dead_letters > 0 {
         output::note("hint: matins dead list --by-error");
     }

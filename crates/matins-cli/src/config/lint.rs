@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use matins_core::cron::Fire;
 use matins_core::schedule::{Prepared, ScheduleSpec};
 use matins_runtime::executors::{CommandConfig, CommandLine};
-use matins_runtime::rules::{AD_HOC, AD_HOC_SQL, DEFAULT_POOL, TypeExecutor};
+use matins_runtime::rules::{AD_HOC, DEFAULT_POOL, TypeExecutor};
 
 use super::Config;
 
@@ -47,8 +47,24 @@ pub(crate) fn lint(config: &Config, now: Timestamp) -> Vec<Finding> {
         schedule(config, spec, now, &mut found);
     }
     server(config, &mut found);
-    found.push(Finding::warning("alerts", "no alert channel: nobody will be told"));
+    alerts(config, &mut found);
     found
+}
+
+fn alerts(config: &Config, found: &mut Vec<Finding>) {
+    let policy = &config.rules.alerts;
+    if policy.channels.is_empty() {
+        found.push(Finding::warning("alerts", "no alert channel: nobody will be told"));
+        return;
+    }
+    for rule in policy.untold() {
+        let path = format!("alerts.rules.{rule}");
+        found.push(Finding::warning(path, "reaches no channel: nobody will be told"));
+    }
+    for path in &config.bare_secrets {
+        let message = "stands in the file itself: give it by reference, env:NAME or file:PATH";
+        found.push(Finding::warning(path, message));
+    }
 }
 
 fn is_known(config: &Config, kind: &str) -> bool {
@@ -61,10 +77,7 @@ fn pools(config: &Config, found: &mut Vec<Finding>) {
         for kind in &pool.types {
             in_a_pool.insert(kind.clone());
             let path = format!("task_pools.{name}.task_types");
-            if **kind == *AD_HOC_SQL {
-                let message = format!("{kind} cannot be run by this build: its tasks will wait");
-                found.push(Finding::warning(path, message));
-            } else if !is_known(config, kind) {
+            if !is_known(config, kind) {
                 let message = format!(
                     "{kind} is not defined under tasks: only a remote worker \
                      or another node can run it"

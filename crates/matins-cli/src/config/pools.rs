@@ -1,8 +1,10 @@
-//! `task_pools:`, `allow_commands:` and `http:`.
+//! `task_pools:`, `allow_commands:`, `http:`, `pings:` and `canary:`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::time::Duration;
 
+use matins_core::ping::Expectation;
 use matins_core::request::check_name;
 use matins_core::task::Name;
 use matins_runtime::executors::{AddressPolicy, Cidr};
@@ -71,6 +73,39 @@ pub(crate) fn allow_commands(at: &Cursor<'_>) -> Option<AllowCommands> {
         Value::Scalar(scalar) if scalar.text == "none" => Some(AllowCommands::None),
         Value::Scalar(scalar) if scalar.text == "any" => Some(AllowCommands::Any),
         _ => at.expected("none, any, or a list of command, http_call and db_query"),
+    }
+}
+
+/// Jobs of others, by name.
+pub(crate) fn pings(at: &Cursor<'_>) -> Option<BTreeMap<Name, Expectation>> {
+    let mut pings = BTreeMap::new();
+    for (key, entry) in at.named()? {
+        if let Err(error) = check_name("name", &key.text) {
+            let problem = Problem::new(key.place.clone(), entry.path.clone(), error.message);
+            at.reader.note(problem);
+        } else if let Some(expected) = ping(&entry) {
+            pings.insert(key.text.as_str().into(), expected);
+        }
+    }
+    Some(pings)
+}
+
+fn ping(at: &Cursor<'_>) -> Option<Expectation> {
+    const YEAR: Duration = Duration::from_secs(366 * 86_400);
+    let table = at.table(&reference::PING)?;
+    let shortest = Duration::from_secs(1);
+    let period =
+        table.need("period", "how often it reports", |c| c.duration_in(shortest..=YEAR))?;
+    // As healthchecks of crontabs go: late by a quarter of its period is late.
+    let grace = table.get("grace", |c| c.duration_in(Duration::ZERO..=YEAR));
+    Some(Expectation { period, grace: grace.unwrap_or(period / 4) })
+}
+
+/// How often; nothing is `off`.
+pub(crate) fn canary(at: &Cursor<'_>) -> Option<Duration> {
+    match &at.node.value {
+        Value::Scalar(scalar) if scalar.text == "off" => Some(Duration::ZERO),
+        _ => at.duration_in(Duration::from_secs(5)..=Duration::from_secs(86_400)),
     }
 }
 

@@ -1,12 +1,14 @@
 //! Every key of `matins.yaml`: the one list that the reader, its suggestions and the reference
 //! page are made from.
 
+mod alerts;
 mod node;
 mod work;
 
 use std::fmt::Write as _;
 
-pub(crate) use node::{AUTH, HTTP, LIMITS, LOG, RETENTION, TLS, TOKEN, TOP};
+pub(crate) use alerts::{ALERTS, CHANNEL, QUIET, RULE};
+pub(crate) use node::{AUTH, HTTP, LIMITS, LOG, PING, RETENTION, TLS, TOKEN, TOP};
 pub(crate) use work::{BACKOFF, BLACKOUT, DEFAULTS, DST, ON_TIMEOUT, POOL, SCHEDULE, TASK};
 
 /// One key: what it takes, what it is when absent, what it does.
@@ -43,7 +45,7 @@ pub(crate) struct Section {
 }
 
 /// In the order of the reference page.
-pub(crate) static SECTIONS: [&Section; 16] = [
+pub(crate) static SECTIONS: [&Section; 21] = [
     &TOP,
     &LOG,
     &DEFAULTS,
@@ -58,7 +60,12 @@ pub(crate) static SECTIONS: [&Section; 16] = [
     &TOKEN,
     &TLS,
     &HTTP,
+    &PING,
     &RETENTION,
+    &ALERTS,
+    &CHANNEL,
+    &QUIET,
+    &RULE,
     &LIMITS,
 ];
 
@@ -81,7 +88,7 @@ What wins, from the weakest: built-in default, file, environment, flag.
 Unknown keys, keys given twice and wrong values are refused, with file, line and column.
 
 On SIGHUP `serve` reads the file again: `defaults`, `task_pools`, `tasks`, `schedules`, `http`,
-`allow_commands`, `retention` and `limits` take effect at once, the rest at the next start. A file
+`allow_commands`, `pings`, `retention`, `limits` and `alerts` take effect at once, the rest at the next start. A file
 with a mistake changes nothing and is reported in the log.
 ";
 

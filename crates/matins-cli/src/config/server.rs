@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use matins_core::limits::Limits;
 use matins_core::request::check_name;
-use matins_core::store::Retention;
+use matins_core::store::{Retention, StoreError};
 use matins_runtime::executors::Setting;
 use matins_server::auth::Role;
 
@@ -14,7 +14,9 @@ use super::cursor::{Cursor, Table};
 use super::problem::Problem;
 use super::reference;
 use super::yaml::Value;
-use super::{Auth, Log, LogFormat, Metrics, Secret, StaticToken, StoreLocation, TlsFiles};
+use super::{
+    Auth, Log, LogFormat, Metrics, RedisPlace, Secret, StaticToken, StoreLocation, TlsFiles,
+};
 
 /// 128 bits in base64.
 const TOKEN_CHARS_MIN: usize = 22;
@@ -54,6 +56,28 @@ pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
     None
 }
 
+/// Redis in front of the store.
+pub(crate) fn redis(table: &Table<'_>, store: Option<&StoreLocation>) -> Option<RedisPlace> {
+    let prefix = table.get("redis_prefix", Cursor::filled);
+    let url = table.get("redis", |at| {
+        let setting = at.setting()?;
+        match matins_store::redis::location(&setting.value) {
+            Ok(_) => Some(Secret(setting.value)),
+            Err(StoreError::Broken(text)) => at.fail(text),
+            Err(error) => at.fail(error.to_string()),
+        }
+    })?;
+    if !matches!(store, Some(StoreLocation::Postgres(_))) {
+        table.refuse(
+            "redis",
+            "needs a PostgreSQL store: store: postgres://USER:PASSWORD@HOST/DATABASE",
+        );
+        return None;
+    }
+    let usual = || matins_store::redis::Options::default().prefix;
+    Some(RedisPlace { url, prefix: prefix.unwrap_or_else(usual) })
+}
+
 pub(crate) fn listen(at: &Cursor<'_>) -> Option<SocketAddr> {
     let text = at.text()?;
     let port_alone = text.strip_prefix(':').unwrap_or(&text).parse::<u16>();
@@ -73,6 +97,16 @@ pub(crate) fn url(at: &Cursor<'_>) -> Option<String> {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
             Some(text.trim_end_matches('/').to_owned())
         }
+        _ => at.expected("an http or https URL"),
+    }
+}
+
+/// A URL that may be a secret by itself.
+pub(crate) fn secret_url(at: &Cursor<'_>) -> Option<Setting> {
+    let setting = at.setting()?;
+    match reqwest::Url::parse(&setting.value) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Some(setting),
+        _ if setting.secret && !at.reader.need_secrets => Some(setting),
         _ => at.expected("an http or https URL"),
     }
 }
@@ -182,6 +216,7 @@ pub(crate) fn retention(at: &Cursor<'_>) -> Option<Retention> {
         ledger: ledger.unwrap_or(usual.ledger),
         occurrences: span("occurrences", usual.occurrences),
         audit: span("audit", usual.audit),
+        alerts: span("alerts", usual.alerts),
     })
 }
 
@@ -218,22 +253,10 @@ fn bounded_size(at: &Cursor<'_>) -> Option<u64> {
 /// checked where they promise nothing by themselves.
 pub(crate) fn unavailable(table: &Table<'_>) {
     const AWAY: &str = "is not available in this build; available: sqlite, postgres";
-    for name in ["redis", "journal_key"] {
-        table.refuse(name, AWAY);
-    }
-    for (name, lost) in [
-        ("alerts", "alerts are not available in this build: nobody would be told"),
-        ("connections", "databases for db_query are not available in this build"),
-    ] {
-        let given = |c: &Cursor<'_>| c.named().map(|entries| !entries.is_empty());
-        if table.get(name, given) == Some(true) {
-            table.refuse(name, lost);
-        }
-    }
-    table.get("redis_prefix", Cursor::filled);
+    table.refuse("journal_key", AWAY);
     table.get("redis_mirror", |c| match &c.node.value {
         Value::Scalar(scalar) if scalar.text == "off" => Some(()),
-        _ => c.fail("only off is available in this build: there is no Redis to mirror to"),
+        _ => c.fail("only off is available in this build: Redis holds hints alone"),
     });
     table.get("accept_volatile", |c| {
         if c.boolean()? {
@@ -242,7 +265,6 @@ pub(crate) fn unavailable(table: &Table<'_>) {
             Some(())
         }
     });
-    table.get("store_connections", |c| c.count(1..=100));
     table.get("outage_after", Cursor::duration);
     table.get("outage_window", Cursor::duration);
 }

@@ -1,6 +1,7 @@
 //! `tasks:` and the policy keys of `defaults:`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use matins_core::duration::Span;
@@ -8,6 +9,7 @@ use matins_core::limits::RETRIES_MAX;
 use matins_core::request::check_name;
 use matins_core::retry::Backoff;
 use matins_core::task::Name;
+use matins_runtime::executors::sql::{Connection, SqlConfig};
 use matins_runtime::executors::{CommandConfig, CommandLine, HttpConfig, ResultMode};
 use matins_runtime::rules::{AD_HOC, Policy, TypeExecutor, TypeRule};
 
@@ -28,6 +30,7 @@ const COMMAND_KEYS: [&str; 10] = [
     "result",
     "permanent_exit_codes",
 ];
+const SQL_KEYS: [&str; 3] = ["connection", "sql", "params"];
 const HTTP_KEYS: [&str; 6] = ["url", "method", "headers", "body", "connect_timeout", "redirects"];
 
 pub(crate) fn tasks(at: &Cursor<'_>) -> Option<BTreeMap<Name, TypeRule>> {
@@ -56,20 +59,29 @@ pub(crate) fn tasks(at: &Cursor<'_>) -> Option<BTreeMap<Name, TypeRule>> {
 enum Kind {
     Command,
     Http,
+    Sql,
 }
 
 fn task(at: &Cursor<'_>) -> Option<TypeRule> {
     let table = at.table(&reference::TASK)?;
     let policy = policy(&table);
-    let kind = table.need("executor", "command or http", executor)?;
-    let (executor, foreign, other) = match kind {
-        Kind::Command => (command(at, &table), HTTP_KEYS.as_slice(), "http"),
-        Kind::Http => (http(&table), COMMAND_KEYS.as_slice(), "command"),
+    let kind = table.need("executor", "command, http or sql", executor)?;
+    let executor = match kind {
+        Kind::Command => command(at, &table),
+        Kind::Http => http(&table),
+        Kind::Sql => sql(&table),
     };
-    for name in foreign.iter().filter(|name| table.has(name)) {
-        table.refuse(name, &format!("belongs to executor {other}"));
+    let all = [
+        (Kind::Command, "command", COMMAND_KEYS.as_slice()),
+        (Kind::Http, "http", HTTP_KEYS.as_slice()),
+        (Kind::Sql, "sql", SQL_KEYS.as_slice()),
+    ];
+    for (_, other, keys) in all.iter().filter(|(other, ..)| *other != kind) {
+        for name in keys.iter().filter(|name| table.has(name)) {
+            table.refuse(name, &format!("belongs to executor {other}"));
+        }
     }
-    if kind == Kind::Http {
+    if kind != Kind::Command {
         table.refuse("on_timeout", "belongs to executor command");
     }
     let mut rule = TypeRule::new(executor?);
@@ -85,11 +97,10 @@ fn task(at: &Cursor<'_>) -> Option<TypeRule> {
 
 fn executor(at: &Cursor<'_>) -> Option<Kind> {
     match at.node.value {
-        Value::Scalar(ref scalar) if matches!(&*scalar.text, "sql" | "agent") => at.fail(format!(
-            "the executor {} is not available in this build; available: command, http",
-            scalar.text
-        )),
-        _ => at.word(&[("command", Kind::Command), ("http", Kind::Http)]),
+        Value::Scalar(ref scalar) if scalar.text == "agent" => at.fail(
+            "the executor agent is not available in this build; available: command, http, sql",
+        ),
+        _ => at.word(&[("command", Kind::Command), ("http", Kind::Http), ("sql", Kind::Sql)]),
     }
 }
 
@@ -230,6 +241,57 @@ fn http(table: &Table<'_>) -> Option<TypeExecutor> {
     config.connect_timeout = connect.unwrap_or(config.connect_timeout);
     config.redirects = table.get("redirects", |c| c.count(0..=20)).unwrap_or(config.redirects);
     Some(TypeExecutor::Http(config))
+}
+
+fn sql(table: &Table<'_>) -> Option<TypeExecutor> {
+    let connection = table.need("connection", "a name under connections", Cursor::filled);
+    let sql = table.need("sql", "the statement to run", Cursor::filled);
+    // The whole payload may be a parameter too.
+    let pointer = |c: &Cursor<'_>| match c.text()? {
+        text if text.is_empty() => Some(text),
+        _ => json_pointer(c),
+    };
+    let params = table.get("params", |c| c.list(pointer));
+    let (connection, sql) = (connection?, sql?);
+    Some(TypeExecutor::Sql(SqlConfig { connection: connection.as_str().into(), sql, params }))
+}
+
+/// `connections:`.
+pub(crate) fn connections(at: &Cursor<'_>) -> Option<BTreeMap<Name, Connection>> {
+    let mut connections = BTreeMap::new();
+    for (key, entry) in at.named()? {
+        if let Err(error) = check_name("connection", &key.text) {
+            let problem = Problem::new(key.place.clone(), entry.path.clone(), error.message);
+            at.reader.note(problem);
+        } else if let Some(connection) = connection(&entry) {
+            connections.insert(key.text.as_str().into(), connection);
+        }
+    }
+    Some(connections)
+}
+
+fn connection(at: &Cursor<'_>) -> Option<Connection> {
+    let setting = at.setting()?;
+    let text = setting.value.as_str();
+    if let Some(path) = text.strip_prefix("sqlite:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() || path.starts_with(':') {
+            return at.fail("expected a file name behind sqlite:");
+        }
+        return Some(Connection::Sqlite(at.resolve(&PathBuf::from(path))));
+    }
+    // A reference that was not followed is no address yet.
+    if setting.secret && text.is_empty() && !at.reader.need_secrets {
+        return Some(Connection::Postgres(setting));
+    }
+    if !["postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme)) {
+        // What was found may be a password: it is not repeated.
+        return at.fail("expected postgres://USER:PASSWORD@HOST/DATABASE or sqlite:PATH");
+    }
+    match matins_store::postgres::location(text) {
+        Ok(_) => Some(Connection::Postgres(setting)),
+        Err(error) => at.fail(error.to_string()),
+    }
 }
 
 fn method(at: &Cursor<'_>) -> Option<String> {

@@ -137,7 +137,7 @@ task_pools:
   a: {max_workers: 1, task_types: [x]}
   b: {max_workers: 1, task_types: [y, x]}
 tasks:
-  x: {executor: sql}
+  x: {executor: agent}
   y: {executor: comand, command: [true]}
   z: {command: [ls]}
 schedules:
@@ -152,10 +152,10 @@ listen: 127.0.0.1:6285
         "matins.yaml:1:8: lease:",
         "matins.yaml:4:39: task_pools.b.task_types[1]: the type x already belongs to pool a",
         "first listed in line 3",
-        "matins.yaml:6:17: tasks.x.executor: the executor sql is not available in this build",
-        "tasks.y.executor: expected command or http, got comand",
+        "matins.yaml:6:17: tasks.x.executor: the executor agent is not available in this build",
+        "tasks.y.executor: expected command, http or sql, got comand",
         "did you mean command?",
-        "matins.yaml:8:3: tasks.z: the key executor is missing: expected command or http",
+        "matins.yaml:8:3: tasks.z: the key executor is missing: expected command, http or sql",
         "matins.yaml:10:18: schedules.s.schedule:",
         "schedules.t.timezone: unknown time zone \"EST\"",
         "did you mean America/New_York?",
@@ -224,14 +224,36 @@ const WRONG: &[(&str, &str)] = &[
         "schedules: {s: {schedule: '* * * * *', type: x, payload: [.inf]}}",
         "JSON cannot keep as written",
     ),
-    ("redis: 'redis://localhost'", "redis: is not available in this build; available: sqlite"),
+    ("redis: 'redis://localhost'", "redis: needs a PostgreSQL store"),
+    ("store: postgres://h/d\nredis: 'http://localhost'", "redis: not an address of Redis"),
+    ("store: postgres://h/d\nredis: 'redis+sentinel://h'", "the name of the master is missing"),
     (
         "store: mysql://localhost/x",
         "a mysql store is not available in this build; available: sqlite, postgres",
     ),
     ("store: matins.db", "did you mean sqlite:matins.db?"),
     ("store: 'sqlite:'", "expected a file name"),
-    ("alerts: {channels: {}}", "nobody would be told"),
+    ("alerts: {channels: {ops: {kind: dingtak, url: 'http://x'}}}", "did you mean dingtalk?"),
+    ("alerts: {channels: {ops: {kind: slack}}}", "the key url is missing"),
+    ("alerts: {channels: {ops: {kind: slack, url: 'ftp://x'}}}", "expected an http or https URL"),
+    (
+        "alerts: {channels: {ops: {kind: slack, url: 'http://x', at_mobiles: ['1']}}}",
+        "a channel of kind slack has no such key",
+    ),
+    (
+        "alerts: {channels: {m: {kind: email, server: 'x:y', from: a@b.c, to: [a@b.c]}}}",
+        "expected HOST or HOST:PORT",
+    ),
+    (
+        "alerts: {channels: {m: {kind: email, server: x, from: nobody, to: [a@b.c]}}}",
+        "expected a mail address",
+    ),
+    ("alerts: {rules: {dead_leter: {}}}", "did you mean dead_letter?"),
+    ("alerts: {rules: {dead_letter: {channels: [op]}}}", "there is no channel op"),
+    (
+        "alerts: {channels: {o: {kind: slack, url: 'http://x', quiet: {from: 25:00, to: '7:00'}}}}",
+        "expected a time of day",
+    ),
     ("accept_volatile: true", "only false is available"),
     ("redis_mirror: {horizon: 1h}", "only off is available"),
     ("listen: somewhere", "expected an address and port"),
@@ -381,6 +403,43 @@ pub(super) fn uncommented() -> String {
 }
 
 #[test]
+fn sql_types_name_a_connection_whose_address_is_never_shown() {
+    let text = "\
+connections: {shop: 'env:SHOP', local: 'sqlite:shop.db', plain: 'postgresql://u:secret@h/d'}
+tasks:
+  book: {executor: sql, connection: shop, sql: 'SELECT $1', params: [/a, '']}
+";
+    let env = |name: &str| (name == "SHOP").then(|| "postgres://ann:secret@h/d".to_owned());
+    let sources = Sources { need_secrets: true, ..Sources::default() };
+    let config = sources.read(None, text.to_owned(), &env).unwrap();
+    assert_eq!(config.rules.connections.len(), 3);
+    let shop = format!("{:?}", config.rules.connections["shop"]);
+    assert!(!shop.contains("secret"), "{shop}");
+    let TypeExecutor::Sql(book) = &config.rules.types["book"].executor else { panic!() };
+    assert_eq!((&*book.connection, &*book.sql), ("shop", "SELECT $1"));
+    assert_eq!(book.params.as_deref().unwrap(), ["/a", ""]);
+    for (text, part) in [
+        ("connections: {a: 'mysql://u:secret@h/d'}", "connections.a: expected postgres://"),
+        ("connections: {a: 'postgres://u:secret@h:x/d'}", "connections.a: "),
+        ("connections: {a: 'sqlite::memory:'}", "connections.a: expected a file name"),
+        ("tasks: {x: {executor: sql, sql: SELECT 1}}", "the key connection is missing"),
+        ("tasks: {x: {executor: sql, connection: a}}", "the key sql is missing"),
+        (
+            "tasks: {x: {executor: sql, connection: a, sql: S, params: [a]}}",
+            "tasks.x.params[0]: expected a JSON pointer",
+        ),
+        (
+            "tasks: {x: {executor: sql, connection: a, sql: S, url: 'http://h'}}",
+            "tasks.x.url: belongs to executor http",
+        ),
+        ("tasks: {x: {executor: http, url: 'http://h', sql: S}}", "belongs to executor sql"),
+    ] {
+        let said = load(text).unwrap_err().to_string();
+        assert!(said.contains(part), "{part:?} is not in:\n{said}");
+    }
+}
+
+#[test]
 fn what_init_writes_is_valid_with_and_without_its_examples() {
     load(INIT).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -390,7 +449,7 @@ fn what_init_writes_is_valid_with_and_without_its_examples() {
     let sources = Sources { need_secrets: true, ..Sources::default() };
     let file = folder.path().join(FILE_NAME);
     let config = sources.read(Some(&file), uncommented(), &env).unwrap();
-    assert_eq!(config.rules.types.len(), 3);
+    assert_eq!(config.rules.types.len(), 4);
     assert_eq!(config.schedules.len(), 2);
     assert_eq!(config.auth.tokens.len(), 2);
 }

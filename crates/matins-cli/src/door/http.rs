@@ -51,7 +51,7 @@ impl HttpDoor {
         sent.send().await.map_err(|error| self.unreachable(&error))
     }
 
-    pub(super) async fn ask(&self, request: Request) -> Result<Answer> {
+    pub(crate) async fn ask(&self, request: Request) -> Result<Answer> {
         let response = self.send(request).await?;
         let status = response.status().as_u16();
         let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;

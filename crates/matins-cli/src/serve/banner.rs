@@ -8,7 +8,7 @@ use matins_core::page::PageRequest;
 use matins_core::schedule::ScheduleStatus;
 
 use super::{AdminToken, Running};
-use crate::config::LogFormat;
+use crate::config::{Config, LogFormat};
 use crate::output::facts::Facts;
 use crate::output::{self, text, time};
 use crate::place;
@@ -33,7 +33,9 @@ pub(super) async fn show(
         let millis = took.as_millis() as u64;
         let node_id = &running.node_id;
         tracing::info!(url, node_id, store, pools, paused, millis, "ready");
-        tracing::warn!("no alert channel: nobody will be told");
+        if config.rules.alerts.channels.is_empty() {
+            tracing::warn!("no alert channel: nobody will be told");
+        }
         return;
     }
     let mut facts = Facts::new(12);
@@ -63,10 +65,23 @@ pub(super) async fn show(
     if paused {
         facts.add("  paused", "nothing is claimed and nothing fires until matins thaw".to_owned());
     }
-    facts.add("  alerts", "no alert channel: nobody will be told".to_owned());
+    facts.add("  alerts", text::line(&alerts(config)));
     // A closed standard output is no reason not to serve.
     let version = env!("CARGO_PKG_VERSION");
     let _ = output::line(&format!("matins {version} is ready after {}\n{facts}", time::took(took)));
+}
+
+fn alerts(config: &Config) -> String {
+    let policy = &config.rules.alerts;
+    let names: Vec<&str> = policy.channels.keys().map(String::as_str).collect();
+    match (names.as_slice(), policy.untold().as_slice()) {
+        ([], _) => "no alert channel: nobody will be told".to_owned(),
+        (names, []) => format!("to {}", names.join(", ")),
+        (names, untold) => {
+            let rules: Vec<&str> = untold.iter().map(|rule| rule.as_str()).collect();
+            format!("to {}; nobody is told of {}", names.join(", "), rules.join(", "))
+        }
+    }
 }
 
 async fn schedules(running: &Running) -> String {

@@ -10,6 +10,7 @@ use matins_runtime::executors::command::CommandHost;
 use matins_runtime::executors::http::HttpHost;
 use matins_runtime::executors::{self, Executors, Hosts};
 use matins_runtime::process::{Runner, adopt_orphans};
+use matins_runtime::sentry::{Sentry, Watcher};
 use matins_runtime::{Client, Engine, EngineConfig, Rules};
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
@@ -49,12 +50,15 @@ impl EngineThreads {
             Some(_) => None,
             None => Some(format!("{}:{node_id}", place::home(config)?)),
         };
+        let alerts_file = config.data_dir.join(format!("{node_id}.alerts.json"));
         let run_mark = run_mark(client.store().info().store_id, &node_id);
         let executors = executors(&config.rules, &runner, &run_mark)?;
         let settings = EngineConfig {
             node_id,
             lease: config.lease,
             heartbeat: config.heartbeat,
+            heartbeat_url: config.heartbeat_url.as_ref().map(|url| url.value.clone()),
+            canary: config.canary,
             stall_after: config.stall_after,
             poll: config.poll,
             drain_timeout: config.drain_timeout,
@@ -63,6 +67,7 @@ impl EngineThreads {
             incarnation: Uuid::new_v4(),
             sole: crate::storage::file(config).is_some(),
             home,
+            alerts_file: Some(alerts_file),
             runs_commands: true,
         };
         tracing::debug!(zones = tz_release(), "starting the engine");
@@ -78,6 +83,14 @@ impl EngineThreads {
                 Err(Failure::failed(format!("the engine broke at its start: {panic}")))
             }
         }
+    }
+
+    /// A thread that watches the engine's loops and tells `watcher`.
+    pub(super) fn watched_by(&self, watcher: Box<dyn Watcher>) -> std::io::Result<Sentry> {
+        let Some(runtime) = &self.runtime else {
+            return Err(std::io::Error::other("the engine has no threads"));
+        };
+        Sentry::start(self.engine.clone(), runtime.handle().clone(), watcher)
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -138,5 +151,9 @@ pub(crate) fn executors(rules: &Rules, runner: &Runner, run_mark: &str) -> Resul
         command: CommandHost { runner: runner.clone(), node_id: run_mark.to_owned(), limits },
         http: http.map_err(|error| Failure::failed(error.to_string()))?,
     };
-    executors::executors(rules, &hosts).map_err(|error| Failure::usage(error.to_string()))
+    let refused = |error: String| Failure::usage(error);
+    let mut executors =
+        executors::executors(rules, &hosts).map_err(|error| refused(error.to_string()))?;
+    executors.extend(matins_sql::executors(rules).map_err(|error| refused(error.to_string()))?);
+    Ok(executors)
 }

@@ -9,7 +9,7 @@ use tracing_subscriber::{Layer as _, fmt};
 
 use crate::config::{Log, LogFormat};
 
-pub(super) fn start(log: Log) {
+pub(crate) fn start(log: Log) {
     // Libraries below speak up only when something is wrong, whatever is asked of Matins.
     let filter = Targets::new()
         .with_default(LevelFilter::WARN)

@@ -58,6 +58,8 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("node_id", old.node_id != new.node_id),
         ("lease", old.lease != new.lease),
         ("heartbeat", old.heartbeat != new.heartbeat),
+        ("heartbeat_url", old.heartbeat_url != new.heartbeat_url),
+        ("canary", old.canary != new.canary),
         ("stall_after", old.stall_after != new.stall_after),
         ("poll", old.poll != new.poll),
         ("drain_timeout", old.drain_timeout != new.drain_timeout),

@@ -376,11 +376,40 @@ fn the_doctor_looks_at_everything() {
         "disk speed",
         "port",
         "store",
+        "heartbeat",
     ] {
         assert!(done.out.contains(check), "{check} is not in {}", done.out);
     }
     let json = sandbox.matins(&["doctor", "--json"]).succeeds().json();
-    assert_eq!(json["checks"].as_array().unwrap().len(), 8);
+    let checks = json["checks"].as_array().unwrap();
+    assert_eq!(checks.len(), 9);
+    for check in checks {
+        assert!(check["verdict"] == "ok" || check["hint"].is_string(), "no hint: {check}");
+    }
+}
+
+/// On a terminal that does not know its size, too; `q` ends it and gives the screen back.
+#[test]
+fn top_shows_frames_until_q() {
+    let sandbox = Sandbox::new();
+    sandbox.enqueue(&["x"]);
+    sandbox.matins(&["top", "--once"]).succeeds().says("nothing runs").says("1 pending");
+    let matins = sandbox.command(&[]).get_program().to_string_lossy().into_owned();
+    let command = sandbox.command(&[]);
+    let line = format!("(sleep 2; printf q) | script -qec '{matins} top --every 0.3' /dev/null");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &line]).current_dir(command.get_current_dir().unwrap());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let output = shell.output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("1 pending") && shown.contains("q: end"), "{shown}");
+    assert!(shown.contains("\u{1b}[?1049l"), "the screen is given back: {shown}");
 }
 
 #[test]
@@ -394,7 +423,10 @@ fn every_command_explains_itself() {
         "check",
         "migrate",
         "status",
+        "top",
         "doctor",
+        "audit",
+        "watch",
         "enqueue",
         "run",
         "list",

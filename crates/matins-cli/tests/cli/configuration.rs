@@ -28,13 +28,12 @@ error: {0}:3:18: task_pools.io_pool.max_workers: expected a whole number from 1 
 #[test]
 fn what_this_build_cannot_do_is_refused_and_named() {
     for (text, complaint) in [
-        ("redis: redis://localhost", "redis: is not available in this build; available: sqlite"),
+        ("redis: redis://localhost", "redis: needs a PostgreSQL store"),
         (
             "store: mysql://x/y",
             "a mysql store is not available in this build; available: sqlite, postgres",
         ),
         ("tasks: {a: {executor: agent}}", "the executor agent is not available in this build"),
-        ("alerts: {channels: {ops: {kind: slack}}}", "nobody would be told"),
     ] {
         let sandbox = Sandbox::with_config(text);
         sandbox.matins(&["serve"]).fails_with(2).complains(complaint);
@@ -67,7 +66,6 @@ listen: 0.0.0.0:6284
     );
     let done = sandbox.matins(&["check"]).succeeds();
     for part in [
-        "warning: task_pools.p.task_types: db_query cannot be run by this build",
         "note: task_pools.p.task_types: other is not defined under tasks",
         "warning: tasks.here.cwd: the folder",
         "note: tasks.here: is in no pool and goes to default",

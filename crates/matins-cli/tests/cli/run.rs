@@ -99,7 +99,7 @@ fn a_server_runs_it_when_there_is_one() {
     let task = sandbox.matins(&["list", "--json"]).json()["tasks"][0].clone();
     let task = sandbox.task(task["id"].as_str().unwrap());
     let worker = task["attempts"][0]["worker"].as_str().unwrap().to_owned();
-    assert!(worker.contains(&format!(":{}:", server.pid())), "{worker}");
+    assert!(worker.contains(&format!(":{}:", sandbox.served_by())), "{worker}");
     let id = sandbox.matins(&["run", "--detach", "--", "echo", "later"]).succeeds().line();
     sandbox.until_state(&id, "completed");
     sandbox.matins(&["output", &id]).succeeds().says("later");

@@ -122,6 +122,13 @@ impl Sandbox {
         Server { url: url.unwrap().trim().to_owned(), said, child: Some(child) }
     }
 
+    /// The process that serves: the child of the one that was started.
+    pub(crate) fn served_by(&self) -> u64 {
+        let text = std::fs::read_to_string(self.file(".matins/matins.db.server")).unwrap();
+        let server: Value = serde_json::from_str(&text).unwrap();
+        server["pid"].as_u64().unwrap()
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.file("serve.log")).unwrap()
     }

@@ -39,7 +39,7 @@ fn a_second_server_on_the_same_file_is_refused() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve(&[]);
     let refused = sandbox.matins(&["serve", "--listen", "127.0.0.1:0"]).fails_with(1);
-    refused.complains(&format!("already: process {}", server.pid()));
+    refused.complains(&format!("already: process {}", sandbox.served_by()));
     let link = sandbox.file("other.db");
     std::os::unix::fs::symlink(sandbox.file(".matins/matins.db"), &link).unwrap();
     let args = ["serve", "--listen", "127.0.0.1:0", "--store", "sqlite:other.db"];

@@ -91,6 +91,8 @@ async fn lists(store: &dyn Store) -> String {
     }
     let read = async |page| store.audit(&small(page)).await.expect("audit");
     lines.add("audit", every(read).await);
+    let read = async |page| store.alerts(&small(page)).await.expect("alerts");
+    lines.add("alert", every(read).await);
     let all = TaskFilter::default;
     let filters = [
         TaskFilter { states: vec![State::Pending, State::Failed], ..all() },

@@ -439,6 +439,7 @@ impl Side {
             ledger: Some(age * 3),
             occurrences: age,
             audit: age,
+            alerts: age,
         };
         let pruned = self.store.prune(&retention, self.now, 10_000).await;
         words(&pruned)

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{Completion, Model, Row};
 use crate::Json;
+use crate::alert::of_dead_letter;
 use crate::idempotency::{KeyDecision, KeyState, decide};
 use crate::store::{Act, AuditEntry, Enqueued, LedgerEntry, Retention};
 use crate::task::{NewTask, State, Task, TaskId, order_key};
@@ -154,6 +155,8 @@ impl Model {
             }
             End::Failed => {
                 task.state = State::Failed;
+                let alert = of_dead_letter(task);
+                self.raise(alert, false);
                 if let Some(uid) = uid {
                     *self.failures_in_row.entry(uid).or_default() += 1;
                 }

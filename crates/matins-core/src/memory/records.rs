@@ -220,6 +220,15 @@ impl Records for MemoryStore {
             SettingChange::Limits(limits) => {
                 settings.limits.extend(limits.into_iter().map(|limit| (limit.kind.clone(), limit)));
             }
+            SettingChange::Routes(routes) => {
+                for (kind, pool) in routes {
+                    match pool {
+                        Some(pool) => settings.routes.insert(kind, pool),
+                        None => settings.routes.remove(&kind),
+                    };
+                }
+            }
+            SettingChange::Sizes(sizes) => settings.sizes.extend(sizes),
         }
         if let Some(entry) = audit {
             model.record(entry);

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::life::End;
 use super::{MemoryStore, Model, paging};
+use crate::alert::of_occurrence;
 use crate::page::{Page, PageRequest};
 use crate::schedule::{
     DueSchedule, FirePlan, Live, Occurrence, OccurrenceKind, OccurrenceOutcome, ScheduleState,
@@ -110,6 +111,9 @@ impl Model {
             }
         }
         for occurrence in occurrences {
+            if let Some(alert) = of_occurrence(&occurrence, now) {
+                self.raise(alert, false);
+            }
             let number = self.next_number();
             self.occurrences.insert(number, occurrence);
         }

@@ -210,6 +210,15 @@ pub fn rearm(state: &ScheduleState, limits: &Limits) -> Option<FirePlan> {
     Some(plan(state))
 }
 
+/// What an active schedule must be armed for by its timetable and its cursor; an error when this
+/// build cannot read it.
+pub fn armed_for(state: &ScheduleState, limits: &Limits) -> Result<Option<Timestamp>, SpecError> {
+    let prepared = state.spec.prepare(state.anchor, limits)?;
+    let mut state = state.clone();
+    arm(&mut state, &prepared);
+    Ok(state.next_due)
+}
+
 /// Starts a task by hand, in the name of `label` or of this very moment.
 pub fn trigger(
     state: &ScheduleState,

@@ -58,6 +58,11 @@ pub struct Settings {
     pub frozen: Option<Frozen>,
     pub pools: BTreeMap<Name, PoolSetting>,
     pub limits: BTreeMap<Name, TypeLimit>,
+    /// The pool of each type that a file puts in one, for those who enqueue in the database
+    /// itself.
+    pub routes: BTreeMap<Name, Name>,
+    /// Sizes that hold for them, by the name of the limit.
+    pub sizes: BTreeMap<Name, u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,4 +83,8 @@ pub enum SettingChange {
     },
     /// Replaces the limits of these types; types not named keep theirs.
     Limits(Vec<TypeLimit>),
+    /// Sets the pools of these types, or takes them away; types not named keep theirs.
+    Routes(BTreeMap<Name, Option<Name>>),
+    /// Replaces the sizes of these names.
+    Sizes(BTreeMap<Name, u64>),
 }

@@ -244,6 +244,9 @@ impl Client {
             });
         }
         self.inner.wake.ring_pools();
+        if states.contains(&Some(State::Failed)) {
+            self.inner.wake.ring_alerts();
+        }
         Ok(states)
     }
 

@@ -181,12 +181,7 @@ async fn run(core: Arc<Core>, start: Start, slot: Slot) {
     }
     drop(slot);
     let now = core.client.now();
-    let Some(finished) = finished_as(control.reason(), finished, &policy) else {
-        // The claim is lost: nothing may be written about it.
-        core.client.inner.live.close([(id, attempt)]);
-        core.client.fenced(id);
-        return;
-    };
+    let finished = finished_as(control.reason(), finished, &policy);
     let dice = core.client.inner.clock.dice();
     let trace = finished.trace;
     let by_run = finished.outcome == Outcome::SettledByRun;
@@ -255,12 +250,8 @@ fn timed_out(policy: &Resolved, trace: Trace) -> Finished {
     Finished { outcome: Outcome::TimedOut { error }, trace }
 }
 
-/// A failure of a run that was told to end is the answer to being told. `None`: write nothing.
-fn finished_as(
-    reason: Option<StopReason>,
-    finished: Finished,
-    policy: &Resolved,
-) -> Option<Finished> {
+/// A failure of a run that was told to end is the answer to being told.
+fn finished_as(reason: Option<StopReason>, finished: Finished, policy: &Resolved) -> Finished {
     let Finished { outcome, trace } = finished;
     let told = matches!(
         outcome,
@@ -270,15 +261,18 @@ fn finished_as(
             | Outcome::Interrupted
     );
     match reason {
-        Some(StopReason::LeaseLost) => None,
-        Some(StopReason::Cancel) if told => Some(Finished { outcome: Outcome::Cancelled, trace }),
-        Some(StopReason::Shutdown) if told => {
-            Some(Finished { outcome: Outcome::Interrupted, trace })
+        // Nobody may have judged the claim: then this does it, and otherwise it is fenced.
+        Some(StopReason::LeaseLost) => {
+            let text = "ended because the lease could not be renewed in time";
+            let error = TaskError::new(ErrorClass::WorkerLost, text);
+            Finished { outcome: Outcome::Lost { error }, trace }
         }
-        Some(StopReason::Timeout) if told => Some(match outcome {
+        Some(StopReason::Cancel) if told => Finished { outcome: Outcome::Cancelled, trace },
+        Some(StopReason::Shutdown) if told => Finished { outcome: Outcome::Interrupted, trace },
+        Some(StopReason::Timeout) if told => match outcome {
             Outcome::TimedOut { .. } => Finished { outcome, trace },
             _ => timed_out(policy, trace),
-        }),
-        _ => Some(Finished { outcome, trace }),
+        },
+        _ => Finished { outcome, trace },
     }
 }

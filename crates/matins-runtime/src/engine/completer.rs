@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use super::Core;
 use super::producer::Trouble;
 use crate::events::What;
+use crate::progress::Beat;
 
 /// A finished attempt on its way to the store.
 pub(crate) struct Done {
@@ -38,7 +39,7 @@ pub(super) async fn run(core: Arc<Core>, mut finished: mpsc::Receiver<Done>) {
     let beat = core.progress.watch("completer", core.config.poll);
     let mut batch = Vec::with_capacity(BATCH);
     loop {
-        beat.turn();
+        beat.round().await;
         tokio::select! {
             biased;
             n = finished.recv_many(&mut batch, BATCH) => {
@@ -52,20 +53,21 @@ pub(super) async fn run(core: Arc<Core>, mut finished: mpsc::Receiver<Done>) {
                     batch.push(done);
                 }
                 if !batch.is_empty() {
-                    write(&core, &mut batch).await;
+                    write(&core, &mut batch, &beat).await;
                 }
                 return;
             }
             () = tokio::time::sleep(core.config.poll) => continue,
         }
-        write(&core, &mut batch).await;
+        beat.doing("settle");
+        write(&core, &mut batch, &beat).await;
     }
 }
 
 /// Writes until it is written. A batch is repeated as it is: what the lost answer of a first try
 /// did write is fenced in the second, and its state is read back.
-async fn write(core: &Core, batch: &mut Vec<Done>) {
-    let mut trouble = Trouble::new(core);
+async fn write(core: &Core, batch: &mut Vec<Done>, beat: &Beat) {
+    let mut trouble = Trouble::of(core, beat);
     let mut repeated = false;
     loop {
         let items = batch.iter().map(|done| done.settlement.clone()).collect();
@@ -97,7 +99,7 @@ async fn write(core: &Core, batch: &mut Vec<Done>) {
             Err(error) if batch.len() > 1 => {
                 tracing::error!(%error, "the store refused a batch; its attempts are written singly");
                 for done in std::mem::take(batch) {
-                    Box::pin(write(core, &mut vec![done])).await;
+                    Box::pin(write(core, &mut vec![done], beat)).await;
                 }
                 return;
             }
@@ -139,6 +141,9 @@ fn settled(core: &Core, done: Done, answer: Settled, repeated: bool, tally: &mut
     match answer {
         Settled::Done(state) => {
             tally.add(&kind, settlement.outcome, length);
+            if state == State::Failed {
+                core.client.inner.wake.ring_alerts();
+            }
             let what = || What::Settled { id, kind, attempt, state };
             core.client.inner.events.send(settlement.finished_at, what);
             if releases || matches!(settlement.next, Next::Again { .. }) {

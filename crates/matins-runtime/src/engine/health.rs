@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Core;
+use matins_core::alert::{Alert, Rule};
+
+use super::{Core, dead_man};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -55,6 +57,7 @@ pub(super) fn health(core: &Core) -> Health {
 
 pub(super) fn refresh(core: &Core) {
     core.client.inner.metrics.ages(heartbeat_age(core), core.progress.ages());
+    core.client.inner.metrics.parts(&core.store().parts());
 }
 
 fn heartbeat_age(core: &Core) -> Duration {
@@ -65,11 +68,18 @@ fn heartbeat_age(core: &Core) -> Duration {
 const PING_EVERY: Duration = Duration::from_secs(2);
 const PING_LIMIT: Duration = Duration::from_secs(2);
 
+/// How long the store may be away before somebody is told.
+const AWAY_TOLD_AFTER: Duration = Duration::from_secs(10);
+
 /// A trivial query on a path of its own tells an unreachable store from a stuck loop.
 pub(super) async fn watch_store(core: Arc<Core>) {
+    let beat = core.progress.watch_always("store_watch", PING_EVERY + PING_LIMIT);
     let kind = core.store().info().kind;
+    let mut away_since = None;
     loop {
+        beat.doing("ping");
         let up = matches!(tokio::time::timeout(PING_LIMIT, core.store().ping()).await, Ok(Ok(())));
+        beat.round().await;
         if core.progress.set_store_up(up) != up {
             if up {
                 tracing::info!("the store answers again");
@@ -78,6 +88,7 @@ pub(super) async fn watch_store(core: Arc<Core>) {
                 tracing::error!("the store does not answer");
             }
         }
+        tell_of_store(&core, kind, up, &mut away_since);
         core.client.inner.metrics.store_up(kind, up);
         refresh(&core);
         tokio::select! {
@@ -87,31 +98,49 @@ pub(super) async fn watch_store(core: Arc<Core>) {
     }
 }
 
-/// Beats while every loop is fresh, into the store and to systemd.
+fn tell_of_store(core: &Core, kind: &str, up: bool, away_since: &mut Option<tokio::time::Instant>) {
+    let (alerts, now) = (core.client.alerts(), core.client.now());
+    if up {
+        *away_since = None;
+        return alerts.raise(Alert::resolved(Rule::Store, kind, now));
+    }
+    let since = away_since.get_or_insert_with(tokio::time::Instant::now);
+    if since.elapsed() >= AWAY_TOLD_AFTER {
+        let node = &core.config.node_id;
+        alerts.raise(Alert::new(Rule::Store, kind, now).fact("node", node));
+    }
+}
+
+/// Beats while every loop is fresh, into the store and to an outside switch.
 pub(super) async fn heartbeat(core: Arc<Core>) {
-    let every = sd_notify::watchdog_enabled()
-        .map_or(core.config.heartbeat, |limit| (limit / 2).min(core.config.heartbeat));
+    let every = core.config.heartbeat;
+    let beat = core.progress.watch("heartbeat", every);
+    let switch = core.config.heartbeat_url.as_deref().map(dead_man::Switch::new);
     loop {
         let health = health(&core);
         match health.status {
             Status::Ok => {
-                let key = format!("heartbeat:{}", core.config.node_id);
-                let seconds = core.client.now().as_second().to_string();
-                match core.store().put_note(&key, &seconds).await {
+                beat.doing("write");
+                let (node, now) = (&core.config.node_id, core.client.now());
+                // A node that fires nothing is no scheduler's sign of life.
+                let schedules = core.config.roles.scheduler;
+                match core.store().heartbeat(node, schedules, now).await {
                     Ok(()) => {
                         let now = core.client.inner.clock.boot_ns();
                         core.heartbeat_ns.store(now, Ordering::Relaxed);
+                        beat.round().await;
+                        if let Some(switch) = &switch {
+                            switch.ping();
+                        }
                     }
                     Err(error) => tracing::warn!(%error, "could not write the heartbeat"),
                 }
-                let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
             }
             // The loops wait for the store: a restart would not bring it back.
-            Status::Degraded => {
-                let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
-            }
+            Status::Degraded => beat.round().await,
             Status::Stalled => {
                 tracing::error!(loops = ?health.stalled, "a loop does not turn");
+                beat.round().await;
             }
         }
         tokio::select! {

@@ -1,9 +1,10 @@
 //! The lease of this worker's incarnation: taken, renewed, and obeyed when it cannot be.
 //!
 //! The holder counts from when it sent a renewal, the store from when it received it, so the
-//! holder's end comes first. When the store says that the entry is gone, or the time is up, all
-//! attempts are ended and nothing about them is written; the worker goes on as a new
-//! incarnation.
+//! holder's end comes first. When the time is up, all attempts are ended but those whose type says
+//! `on_lease_loss: finish`, and their loss is written when the store is back. If the entry is still
+//! there then, because nobody judged it, a late renewal covers those that went on; if it is gone,
+//! what is written is fenced, and the worker goes on as a new incarnation.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -119,10 +120,13 @@ pub(super) async fn renew(core: &Core) -> Result<bool, StoreError> {
     // Two at once could each find the old entry gone, and the second would retire the new one.
     let _alone = core.renewing.lock().await;
     let sent = core.client.inner.clock.boot_ns();
-    // Claims whose attempts were ended on this side must not be kept alive by a late renewal.
+    // A late renewal keeps no claim alive whose attempt was ended: its loss is settled by itself.
     let given_up = core.lapsed.load(Ordering::SeqCst);
     if !given_up && core.client.wrote(core.store().beat(&entry(core)).await)? {
         hold_from(core, sent);
+        if core.overdue.swap(false, Ordering::SeqCst) {
+            tracing::warn!("the lease is renewed late; nobody had judged it");
+        }
         return Ok(true);
     }
     tracing::error!(worker = %core.worker(), "this worker's lease was lost; its attempts are ended");
@@ -138,6 +142,7 @@ pub(super) async fn renew(core: &Core) -> Result<bool, StoreError> {
     }
     core.store().retire(&core.worker(), core.client.now()).await?;
     core.lapsed.store(false, Ordering::SeqCst);
+    core.overdue.store(false, Ordering::SeqCst);
     let worker = WorkerId::local(&core.config.node_id, std::process::id(), Uuid::new_v4());
     core.set_worker(worker);
     register(core).await?;
@@ -153,13 +158,14 @@ fn end_attempts(core: &Core) {
 /// Renews every third of a lease, sooner after a failure.
 pub(super) async fn keep(core: Arc<Core>) {
     let beat = core.progress.watch("lease", renew_every(core.config.lease));
-    let mut trouble = Trouble::new(&core);
+    let mut trouble = Trouble::of(&core, &beat);
     let every = renew_every(core.config.lease);
     loop {
+        beat.doing("renew");
         let pause = match renew(&core).await {
             Ok(_) => {
                 trouble.over("lease");
-                beat.turn();
+                beat.round().await;
                 if let Err(error) = core.client.follow_clock().await {
                     tracing::debug!(%error, "the store did not tell the time");
                 }
@@ -174,15 +180,19 @@ pub(super) async fn keep(core: Arc<Core>) {
     }
 }
 
+/// Longest time between two looks at the clock.
+const ENFORCE_MAX: Duration = Duration::from_secs(1);
+
 /// Ends all attempts when the lease has run out on this worker's own clock.
 pub(super) async fn enforce(core: Arc<Core>) {
+    let beat = core.progress.watch_always("lease_enforcer", ENFORCE_MAX);
     let clock = core.client.inner.clock.clone();
     let mut until = core.lease_until.subscribe();
     loop {
         let limit = *until.borrow_and_update();
         let left = Duration::from_nanos(limit.saturating_sub(clock.boot_ns()));
         if left.is_zero() {
-            if !core.lapsed.swap(true, Ordering::SeqCst) {
+            if !core.overdue.swap(true, Ordering::SeqCst) {
                 tracing::error!("the lease could not be renewed in time; attempts are ended");
             }
             end_attempts(&core);
@@ -191,14 +201,16 @@ pub(super) async fn enforce(core: Arc<Core>) {
             () = core.stop.cancelled() => return,
             changed = until.changed() => if changed.is_err() { return },
             // Re-read the clock often: a suspended host wakes up past its deadline.
-            () = tokio::time::sleep(left.clamp(Duration::from_millis(100), Duration::from_secs(1))) => {}
+            () = tokio::time::sleep(left.clamp(Duration::from_millis(100), ENFORCE_MAX)) => {}
         }
+        beat.round().await;
     }
 }
 
 /// Brings cancels, whoever recorded them, to the runs.
 pub(super) async fn watch_cancels(core: Arc<Core>) {
-    let mut trouble = Trouble::new(&core);
+    let beat = core.progress.watch("cancels", CANCEL_POLL);
+    let mut trouble = Trouble::of(&core, &beat);
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,
@@ -206,15 +218,20 @@ pub(super) async fn watch_cancels(core: Arc<Core>) {
             () = tokio::time::sleep(CANCEL_POLL) => {}
         }
         if core.running().is_empty() {
+            beat.round().await;
             continue;
         }
+        beat.doing("look");
         match core.store().cancel_requests(&core.worker()).await {
             Ok(ids) => {
                 trouble.over("cancels");
-                let running = core.running();
-                ids.iter().filter_map(|id| running.get(id)).for_each(|control| {
-                    control.stop(StopReason::Cancel);
-                });
+                {
+                    let running = core.running();
+                    ids.iter().filter_map(|id| running.get(id)).for_each(|control| {
+                        control.stop(StopReason::Cancel);
+                    });
+                }
+                beat.round().await;
             }
             Err(error) => {
                 let pause = trouble.again("cancels", &error);

@@ -14,12 +14,15 @@ use crate::client::operations::Step;
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 
 pub(super) async fn run(core: Arc<Core>) {
+    let beat = core.progress.watch("operations", LOOK_EVERY);
     let carried: Arc<Mutex<HashSet<Uuid>>> = Arc::default();
-    let mut trouble = Trouble::new(&core);
+    let mut trouble = Trouble::of(&core, &beat);
     loop {
+        beat.doing("look");
         match core.store().running_operations().await {
             Ok(operations) => {
                 trouble.over("operations");
+                beat.round().await;
                 for operation in operations {
                     let fresh =
                         carried.lock().unwrap_or_else(PoisonError::into_inner).insert(operation.id);

@@ -29,7 +29,7 @@ pub(super) fn start_missing(core: &Arc<Core>) {
 
 async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
     let bell = core.client.inner.wake.pool(&pool);
-    let mut trouble = Trouble::new(&core);
+    let mut trouble = Trouble::of(&core, &beat);
     // A claim whose answer is lost may have claimed: it is repeated with its token until there is
     // an answer, or nobody would ever run what it claimed.
     let mut unanswered = None;
@@ -37,7 +37,7 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
         core.client.inner.metrics.pool(&pool, slots.busy(), slots.size());
         if slots.free() == 0 {
             // A full pool is no stall: there is nothing to ask for.
-            beat.turn();
+            beat.round().await;
             tokio::select! {
                 () = core.quiet.cancelled() => return,
                 () = slots.wait_free() => {}
@@ -51,10 +51,11 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
             (request.token, request.repeated) = (token, true);
         }
         unanswered = Some(request.token);
+        beat.doing("claim");
         let next_at = match core.store().claim(request).await {
             Ok(batch) => {
                 unanswered = None;
-                beat.turn();
+                beat.round().await;
                 trouble.over(&pool);
                 let full = batch.claimed.len() >= max as usize;
                 if core.quiet.is_cancelled() {
@@ -135,11 +136,17 @@ async fn sleep_until(core: &Core, at: Option<Timestamp>, beat: &Beat) {
 pub(super) struct Trouble {
     failures: u32,
     clock: Arc<dyn Clock>,
+    beat: Option<Beat>,
 }
 
 impl Trouble {
     pub(super) fn new(core: &Core) -> Self {
-        Self { failures: 0, clock: core.client.inner.clock.clone() }
+        Self { failures: 0, clock: core.client.inner.clock.clone(), beat: None }
+    }
+
+    /// Of a loop that is watched.
+    pub(super) fn of(core: &Core, beat: &Beat) -> Self {
+        Self { beat: Some(beat.clone()), ..Self::new(core) }
     }
 
     /// How long to wait before the next try.
@@ -148,6 +155,10 @@ impl Trouble {
             tracing::warn!(%error, "{who}: the store does not answer; trying on");
         }
         self.failures = self.failures.saturating_add(1);
+        if let (StoreError::Full(_), Some(beat)) = (error, &self.beat) {
+            // That there is no room is an answer: a restart makes none.
+            beat.turn();
+        }
         let millis = 50u64 << self.failures.min(6);
         Duration::from_millis(millis).mul_f64(0.5 + 0.5 * self.clock.dice())
     }

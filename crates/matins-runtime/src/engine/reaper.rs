@@ -3,14 +3,17 @@
 //! What is read here is settled with the claim that was read, so a task that ended or was
 //! claimed anew in between stays as it is.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use jiff::Timestamp;
-use matins_core::lease::sweep_every;
+use matins_core::alert::{Alert, Rule};
+use matins_core::lease::{excuses, sweep_every};
 use matins_core::lifecycle::{Outcome, Trace, settle};
 use matins_core::store::{Lapsed, Settled, StoreError};
-use matins_core::task::{ErrorClass, TaskError};
+use matins_core::task::{ErrorClass, State, TaskError};
 
 use super::Core;
 use super::clocks::Clocks;
@@ -22,8 +25,9 @@ const BATCH: usize = 500;
 
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("reaper", sweep_every(core.config.lease));
-    let mut trouble = Trouble::new(&core);
+    let mut trouble = Trouble::of(&core, &beat);
     let mut clocks = Clocks::read(&core);
+    let mut away = Away::default();
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,
@@ -34,15 +38,36 @@ pub(super) async fn run(core: Arc<Core>) {
         if passed.step.is_some() || passed.seconds > core.config.lease.as_secs_f64() / 2.0 {
             hold_judgement(&core);
         }
+        away.look(&core);
+        beat.doing("sweep");
         match sweep(&core).await {
             Ok(_) => {
                 trouble.over("reaper");
-                beat.turn();
+                away = Away::default();
+                beat.round().await;
             }
             Err(error) => {
                 let pause = trouble.again("reaper", &error);
                 tokio::time::sleep(pause).await;
             }
+        }
+    }
+}
+
+/// Since when the store has not answered, on the monotonic clock.
+#[derive(Default)]
+struct Away {
+    since_ns: Option<u64>,
+}
+
+impl Away {
+    /// Before each pass. A pass may itself take as long as an answer is waited for, so its beginning
+    /// counts until one has succeeded.
+    fn look(&mut self, core: &Core) {
+        let now = core.client.inner.clock.boot_ns();
+        let since = *self.since_ns.get_or_insert(now);
+        if excuses(Duration::from_nanos(now.saturating_sub(since)), core.config.lease) {
+            hold_judgement(core);
         }
     }
 }
@@ -83,6 +108,9 @@ pub(super) async fn sweep(core: &Core) -> Result<usize, StoreError> {
         for ((lapsed, settlement), answer) in lapsed.iter().zip(&settlements).zip(answers) {
             let Settled::Done(state) = answer else { continue };
             total += 1;
+            if state == State::Failed {
+                core.client.wake().ring_alerts();
+            }
             let task = &lapsed.claimed.task;
             let (id, kind, attempt) = (task.id, task.kind.clone(), task.attempt);
             tracing::warn!(
@@ -92,10 +120,23 @@ pub(super) async fn sweep(core: &Core) -> Result<usize, StoreError> {
             core.client.inner.metrics.settled(&kind, settlement.outcome);
             core.client.inner.events.send(now, || What::Settled { id, kind, attempt, state });
         }
+        tell_losses(core, &lapsed);
         core.client.inner.wake.ring_pools();
         if n < BATCH {
             return Ok(total);
         }
+    }
+}
+
+/// One alert for each worker that died under its tasks; a deploy is no death.
+fn tell_losses(core: &Core, lapsed: &[Lapsed]) {
+    let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
+    for lapsed in lapsed.iter().filter(|lapsed| !lapsed.draining) {
+        *lost.entry(&lapsed.worker.0).or_default() += 1;
+    }
+    for (worker, tasks) in lost {
+        let alert = Alert::new(Rule::WorkerLost, worker, core.client.now());
+        core.client.alerts().tell(alert.fact("tasks", tasks));
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use matins_core::alert::{Alert, Rule};
 use matins_core::lifecycle::later;
 use matins_core::schedule::{self, DueSchedule, FirePlan};
 use matins_core::store::StoreError;
@@ -29,7 +30,7 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("scheduler", NAP_MAX);
-    let mut trouble = Trouble::new(&core);
+    let mut trouble = Trouble::of(&core, &beat);
     let mut clocks = Clocks::read(&core);
     // The clock may have been set back, and the zone table replaced, while nobody looked.
     let mut check_all = true;
@@ -37,6 +38,8 @@ pub(super) async fn run(core: Arc<Core>) {
         if let Some(seconds) = clocks.passed(&core).step {
             tracing::warn!(seconds, "the wall clock was stepped");
             core.client.inner.events.send(core.client.now(), || What::ClockStep { seconds });
+            let alert = Alert::new(Rule::ClockStep, &*core.config.node_id, core.client.now());
+            core.client.alerts().tell(alert.fact("seconds", format!("{seconds:.1}")));
             core.client.inner.wake.ring_pools();
             check_all = true;
             // The stored end of the lease is in the old time.
@@ -45,6 +48,7 @@ pub(super) async fn run(core: Arc<Core>) {
             }
         }
         let turn = async {
+            beat.doing(if check_all { "realign" } else { "fire" });
             if check_all {
                 realign(&core).await?;
             }
@@ -54,7 +58,7 @@ pub(super) async fn run(core: Arc<Core>) {
             Ok(next) => {
                 trouble.over("scheduler");
                 check_all = false;
-                beat.turn();
+                beat.round().await;
                 next
             }
             Err(error) => {

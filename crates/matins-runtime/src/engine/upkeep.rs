@@ -1,9 +1,15 @@
 //! What keeps a store in shape: expiry, retention, figures; and the ear for other processes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use matins_core::store::StoreError;
+use jiff::Timestamp;
+use matins_core::alert::{Alert, Rule, judge};
+use matins_core::lifecycle::later;
+use matins_core::page::PageRequest;
+use matins_core::store::{Stats, StoreError, TaskFilter};
+use matins_core::task::State;
 
 use super::Core;
 use super::producer::Trouble;
@@ -18,14 +24,15 @@ const EXPIRE_ROWS: usize = 1_000;
 
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("upkeep", STATS_EVERY);
-    let mut trouble = Trouble::new(&core);
+    let mut trouble = Trouble::of(&core, &beat);
     let mut since_prune = PRUNE_EVERY;
     loop {
         let due = since_prune >= PRUNE_EVERY;
+        beat.doing("figures, expiry, pruning");
         match turn(&core, due, &beat).await {
             Ok(more) => {
                 trouble.over("upkeep");
-                beat.turn();
+                beat.round().await;
                 if due && !more {
                     since_prune = Duration::ZERO;
                 }
@@ -48,6 +55,8 @@ async fn turn(core: &Core, prune: bool, beat: &Beat) -> Result<bool, StoreError>
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
+    tell_unserved(core, &stats, now).await?;
+    core.client.alerts().set_figures(stats);
     while core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS {
         beat.turn();
     }
@@ -70,12 +79,43 @@ async fn turn(core: &Core, prune: bool, beat: &Beat) -> Result<bool, StoreError>
     Ok(false)
 }
 
+/// Tasks looked at in a pool that does not get on.
+const WAITING_SEEN: usize = 200;
+
+/// Tells of types that no live worker runs: only where tasks wait for long is it worth a look.
+async fn tell_unserved(core: &Core, stats: &Stats, now: Timestamp) -> Result<(), StoreError> {
+    let patience = core.client.rules().alerts.after(Rule::NoWorker);
+    let alerts = core.client.alerts();
+    let mut unserved = BTreeMap::new();
+    for (pool, _) in stats.oldest_ready.iter().filter(|(_, at)| later(**at, patience) <= now) {
+        let filter = TaskFilter {
+            states: vec![State::Pending],
+            pool: Some(pool.to_string()),
+            ..TaskFilter::default()
+        };
+        let page = PageRequest { limit: WAITING_SEEN, cursor: None };
+        let waiting = core.store().tasks(&filter, &page).await?.items;
+        let workers = core.store().workers().await?;
+        unserved.extend(judge::unserved(&waiting, &workers, patience, now));
+    }
+    for (kind, tasks) in &unserved {
+        alerts.raise(Alert::new(Rule::NoWorker, &**kind, now).fact("tasks", tasks));
+    }
+    for kind in alerts.standing(Rule::NoWorker) {
+        if !unserved.contains_key(&*kind) {
+            alerts.raise(Alert::resolved(Rule::NoWorker, kind, now));
+        }
+    }
+    Ok(())
+}
+
 /// Longest time that settings changed elsewhere stay unknown without a hint.
 const SETTINGS_AGE: Duration = Duration::from_secs(10);
 
 /// Wakes the loops when another process wrote, and keeps the settings fresh.
 pub(super) async fn watch_changes(core: Arc<Core>) {
-    let mut trouble = Trouble::new(&core);
+    let beat = core.progress.watch("settings", SETTINGS_AGE);
+    let mut trouble = Trouble::of(&core, &beat);
     loop {
         let hinted = tokio::select! {
             () = core.stop.cancelled() => return,
@@ -85,9 +125,11 @@ pub(super) async fn watch_changes(core: Arc<Core>) {
         if hinted {
             core.client.inner.wake.ring_all();
         }
+        beat.doing("read");
         match core.store().settings().await {
             Ok(settings) => {
                 trouble.over("settings");
+                beat.round().await;
                 if **core.settings.borrow() != settings {
                     core.settings.send_replace(Arc::new(settings));
                     core.sync_slots();

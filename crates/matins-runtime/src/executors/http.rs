@@ -14,6 +14,7 @@
 
 mod address;
 mod client;
+mod operator;
 mod request;
 mod response;
 mod retry_after;
@@ -36,6 +37,7 @@ use address::Refused;
 use client::Clients;
 use request::{Call, Template};
 
+pub(crate) use operator::OperatorCalls;
 pub use request::HttpConfigError;
 
 /// What calls of all types share on a node.

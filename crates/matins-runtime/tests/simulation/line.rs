@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use matins_core::Json;
+use matins_core::alert::Alert;
 use matins_core::dead_letter::{DeadLetterFilter, DeadLetterGroup};
 use matins_core::lifecycle::Settlement;
 use matins_core::operation::Operation;
@@ -283,6 +284,25 @@ impl Records for Line {
 
     async fn put_note(&self, key: &str, value: &str) -> Result<()> {
         self.through(self.store.put_note(key, value)).await
+    }
+}
+
+#[async_trait]
+impl Outbox for Line {
+    async fn raise(&self, alerts: Vec<Alert>, read: bool) -> Result<()> {
+        self.through(self.store.raise(alerts, read)).await
+    }
+
+    async fn tray(&self, turn: &Turn) -> Result<Option<Tray>> {
+        self.through(self.store.tray(turn)).await
+    }
+
+    async fn file(&self, teller: &str, read: &[u64], state: &str) -> Result<bool> {
+        self.through(self.store.file(teller, read, state)).await
+    }
+
+    async fn alerts(&self, page: &PageRequest) -> Result<Page<Alert>> {
+        self.through(self.store.alerts(page)).await
     }
 }
 

@@ -14,7 +14,8 @@ use crate::auth::Access;
 use crate::call::Call;
 use crate::call::body::Nothing;
 use crate::problem::Result;
-use crate::wire::node::{HealthAnswer, ReadyAnswer, StatusAnswer, StoreView};
+use crate::wire::certificate::CertificateView;
+use crate::wire::node::{HealthAnswer, PartView, ReadyAnswer, StatusAnswer, StoreView};
 use crate::wire::pool::FrozenView;
 use crate::wire::seconds;
 
@@ -70,6 +71,15 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .answers::<StatusAnswer>(200, "Figures that are kept as counters.")
         .by(status),
+        operation(
+            "store.certify",
+            Method::GET,
+            "/api/v1/certificate",
+            Access::Viewer,
+            "Judge the store by what must always hold of it",
+        )
+        .answers::<CertificateView<'_>>(200, "What was looked at and what is wrong with it.")
+        .by(certify),
     ]
 }
 
@@ -82,10 +92,13 @@ async fn health(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
 async fn ready(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
     let health = api.node().health().await;
     let ready = health.ready && health.status == Status::Ok && !api.closing().is_cancelled();
+    let word = |up| if up { "up" } else { "down" };
+    let parts = api.client().store().parts();
+    let parts = parts.iter().map(|part| (part.kind, word(part.up))).collect();
     if ready {
-        json(200, &ReadyAnswer { status: "ready" })
+        json(200, &ReadyAnswer { status: "ready", parts })
     } else {
-        json(503, &ReadyAnswer { status: "not_ready" })
+        json(503, &ReadyAnswer { status: "not_ready", parts })
     }
 }
 
@@ -98,6 +111,11 @@ async fn metrics(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
 async fn openapi(_: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
     let kind = crate::gate::JSON;
     Ok(([(header::CONTENT_TYPE, kind)], crate::openapi::text()).into_response())
+}
+
+async fn certify(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
+    let certificate = api.client().certify(api.node().lease()).await?;
+    json(200, &CertificateView::from(&certificate))
 }
 
 async fn status(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
@@ -118,6 +136,8 @@ async fn status(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
         None => workers.iter().filter(|w| !w.remote).map(|w| until(now, w.seen_at)).min(),
     };
     let info = client.store().info();
+    let parts = client.store().parts();
+    let whole = health.status != Status::Degraded && parts.iter().all(|part| part.up);
     let oldest = |(pool, since): (&matins_core::task::Name, &jiff::Timestamp)| {
         (pool.to_string(), seconds(until(now, *since)))
     };
@@ -125,7 +145,7 @@ async fn status(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
         200,
         &StatusAnswer {
             version: env!("CARGO_PKG_VERSION"),
-            mode: if health.status == Status::Degraded { "degraded" } else { "normal" },
+            mode: if whole { "normal" } else { "degraded" },
             health: health.status.as_str(),
             node_id: api.node().node_id().map(str::to_owned),
             heartbeat_age: beat.map(|age: Duration| seconds(age)),
@@ -140,6 +160,7 @@ async fn status(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
                 kind: info.kind,
                 store_id: info.store_id,
                 schema_version: info.schema_version,
+                parts: parts.into_iter().map(PartView::from).collect(),
             },
         },
     )

@@ -15,7 +15,7 @@ use crate::call::body::Nothing;
 use crate::call::{Call, page};
 use crate::problem::{Code, Result};
 use crate::sse;
-use crate::wire::record::{AuditList, EventView, LedgerView, PageQuery};
+use crate::wire::record::{AlertList, AuditList, EventView, LedgerView, PageQuery};
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
@@ -28,6 +28,15 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .answers::<AuditList<'_>>(200, "A page.")
         .by(audit),
+        operation(
+            "alert.list",
+            Method::GET,
+            "/api/v1/alerts",
+            Access::Viewer,
+            "List alerts, the last first",
+        )
+        .answers::<AlertList<'_>>(200, "A page.")
+        .by(alerts),
         operation(
             "event.follow",
             Method::GET,
@@ -72,6 +81,11 @@ pub(super) fn operations() -> Vec<Operation> {
 async fn audit(api: Api, call: Call<PageQuery, Nothing>) -> Result<Response> {
     let page = page(call.query.limit, call.query.cursor.as_ref())?;
     json(200, &AuditList::from(&api.client().audit(&page).await?))
+}
+
+async fn alerts(api: Api, call: Call<PageQuery, Nothing>) -> Result<Response> {
+    let page = page(call.query.limit, call.query.cursor.as_ref())?;
+    json(200, &AlertList::from(&api.client().alert_list(&page).await?))
 }
 
 #[derive(Serialize)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use matins_core::duration::Span;
+use matins_core::store::Part;
 use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
@@ -23,13 +24,16 @@ pub struct HealthAnswer {
 pub struct ReadyAnswer {
     /// `ready`, or `not_ready`.
     pub status: &'static str,
+    /// Parts of the store that it works without, if it must: `up` or `down`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<&'static str, &'static str>,
 }
 
 /// A store at a glance.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct StatusAnswer {
     pub version: &'static str,
-    /// `normal`, or `degraded` while the store does not answer.
+    /// `normal`, or `degraded` while the store, or a part of it, does not answer.
     pub mode: &'static str,
     /// The state of this process: `ok`, `degraded` or `stalled`.
     pub health: &'static str,
@@ -56,9 +60,31 @@ pub struct StatusAnswer {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Store")]
 pub struct StoreView {
-    /// `sqlite`, `memory`.
+    /// `sqlite`, `postgres`, `memory`.
     pub kind: &'static str,
     #[schemars(schema_with = "schema::uuid")]
     pub store_id: Uuid,
     pub schema_version: u32,
+    /// What it works without, if it must.
+    pub parts: Vec<PartView>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "StorePart")]
+pub struct PartView {
+    /// `redis`.
+    pub kind: &'static str,
+    /// Whether it answers.
+    pub up: bool,
+    /// Its own version, as last seen.
+    pub version: String,
+    /// What it counts, by the names of the metrics.
+    pub figures: BTreeMap<&'static str, u64>,
+}
+
+impl From<Part> for PartView {
+    fn from(part: Part) -> Self {
+        let figures = part.figures.iter().map(|figure| (figure.name, figure.value)).collect();
+        Self { kind: part.kind, up: part.up, version: part.version, figures }
+    }
 }

@@ -1,6 +1,9 @@
 //! What is kept for people: the audit log, the ledger, tokens, events.
 
+use std::collections::BTreeMap;
+
 use matins_core::Json;
+use matins_core::alert::Alert;
 use matins_core::page::Page;
 use matins_core::store::{AuditEntry, LedgerEntry, Token};
 use matins_core::task::{State, TaskId};
@@ -49,6 +52,40 @@ impl<'a> From<&'a Page<AuditEntry>> for AuditList<'a> {
             reason: entry.reason.as_deref(),
         };
         Self { audit: page.items.iter().map(view).collect(), next_cursor: page.next.as_deref() }
+    }
+}
+
+/// Something that a person should know.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Alert")]
+pub struct AlertView<'a> {
+    time: Time,
+    rule: &'static str,
+    subject: &'a str,
+    severity: &'static str,
+    /// What was told before of the same rule and subject is over.
+    resolved: bool,
+    facts: BTreeMap<&'a str, &'a str>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AlertList")]
+pub struct AlertList<'a> {
+    alerts: Vec<AlertView<'a>>,
+    next_cursor: Option<&'a str>,
+}
+
+impl<'a> From<&'a Page<Alert>> for AlertList<'a> {
+    fn from(page: &'a Page<Alert>) -> Self {
+        let view = |alert: &'a Alert| AlertView {
+            time: Time(alert.at),
+            rule: alert.rule.as_str(),
+            subject: &alert.subject,
+            severity: alert.severity.as_str(),
+            resolved: alert.resolved,
+            facts: alert.facts.iter().map(|fact| (&*fact.name, &*fact.value)).collect(),
+        };
+        Self { alerts: page.items.iter().map(view).collect(), next_cursor: page.next.as_deref() }
     }
 }
 

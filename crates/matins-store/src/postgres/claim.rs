@@ -1,14 +1,20 @@
 //! Handing out and ending runs.
 
+use std::collections::HashSet;
+use std::time::Instant;
+
+use jiff::Timestamp;
 use matins_core::Json;
-use matins_core::lifecycle::{Next, Settlement};
+use matins_core::lifecycle::{Next, Settlement, Trace};
 use matins_core::store::{ClaimBatch, ClaimRequest, Settled, Types};
-use matins_core::task::{Claim, Claimed, State, TaskId};
+use matins_core::task::{AttemptOutcome, Claim, Claimed, State, TaskId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::PostgresStore;
 use super::error::{Failure, Res};
+use super::floors::{Begin, Seen};
+use super::link::{Param, Speaks};
 use super::row::{self, CANCELLED, COMPLETED, FAILED, col, get};
 use super::sql::Sql;
 use super::text::Text;
@@ -18,15 +24,16 @@ use super::time::{At, opt_at};
 const AGAIN: i16 = 1;
 
 impl PostgresStore {
-    pub(super) async fn hand_out(&self, request: &ClaimRequest) -> Res<ClaimBatch> {
+    /// What was claimed, and its order of acceptance.
+    pub(super) async fn hand_out(&self, request: &ClaimRequest) -> Res<(ClaimBatch, Vec<i64>)> {
         self.follow_clock(request.now).await?;
         let worker = Text(&request.worker.0);
         let token = request.token.cast_signed();
         if request.repeated {
             let rows = self.work.rows(Sql::ClaimedBefore, &[&worker, &token]).await?;
-            let batch = batch(&rows, request.token)?;
+            let Rows { batch, seqs, .. } = read(&rows, request.token)?;
             if !batch.claimed.is_empty() {
-                return Ok(ClaimBatch { next_at: None, ..batch });
+                return Ok((ClaimBatch { next_at: None, ..batch }, seqs));
             }
         }
         let pool = request.pool.as_deref().map(Text);
@@ -36,73 +43,193 @@ impl PostgresStore {
         };
         let max = i32::try_from(request.max).unwrap_or(i32::MAX);
         let (lease, now) = (opt_at(request.lease_until), At(request.now));
-        let rows = match &request.ids {
+        match &request.ids {
             Some(ids) => {
-                let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-                let params: [super::link::Param<'_>; 8] =
+                let ids = uuids(ids);
+                let params: [Param<'_>; 8] =
                     [&worker, &pool, &types, &ids, &max, &token, &lease, &now];
-                self.work.rows(Sql::ClaimNamed, &params).await?
+                let rows = self.work.rows(Sql::ClaimNamed, &params).await?;
+                let Rows { batch, seqs, .. } = read(&rows, request.token)?;
+                Ok((batch, seqs))
             }
             None => {
-                let floors: (Vec<i32>, Vec<i64>) = (Vec::new(), Vec::new());
-                let params: [super::link::Param<'_>; 9] =
-                    [&worker, &pool, &types, &max, &token, &lease, &now, &floors.0, &floors.1];
-                self.work.rows(Sql::Claim, &params).await?
+                let begin = self.floors.begin(Instant::now());
+                let (lanes, ords, due, sweep_in) = match &begin {
+                    Begin::Left => (&[][..], &[][..], None, None),
+                    Begin::Floors { lanes, ords, due, sweep_in } => {
+                        (&**lanes, &**ords, *due, Some(*sweep_in))
+                    }
+                };
+                let due = At(due.unwrap_or(Timestamp::MIN));
+                let params: [Param<'_>; 10] =
+                    [&worker, &pool, &types, &max, &token, &lease, &now, &lanes, &ords, &due];
+                let sent = Instant::now();
+                let rows = self.work.rows(Sql::Claim, &params).await?;
+                let Rows { mut batch, seqs, seen } = read(&rows, request.token)?;
+                self.floors.learn(&begin, &seen, request.now, sent.elapsed());
+                // What may stand before the floors is found then.
+                if let Some(sweep_at) = sweep_in.and_then(|span| request.now.checked_add(span).ok())
+                    && batch.claimed.len() < request.max
+                {
+                    batch.next_at = Some(batch.next_at.map_or(sweep_at, |at| at.min(sweep_at)));
+                }
+                Ok((batch, seqs))
             }
-        };
-        batch(&rows, request.token)
+        }
     }
 
     pub(super) async fn end_runs(&self, items: &[Settlement]) -> Res<Vec<Settled>> {
-        if items.is_empty() {
-            return Ok(Vec::new());
+        end(&*self.work, items).await
+    }
+}
+
+/// Ends runs, as a transaction of its own or as part of somebody's.
+///
+/// Runs that completed are ended all at once. What is not among them, and what the database did
+/// not find to be as simple as that, is looked at one by one.
+pub(super) async fn end(through: &impl Speaks, items: &[Settlement]) -> Res<Vec<Settled>> {
+    let mut answers: Vec<Option<Settled>> = vec![None; items.len()];
+    let mut seen = HashSet::new();
+    // Of two about the same run, the first one counts.
+    let plain: Vec<usize> = (0..items.len())
+        .filter(|&index| seen.insert(items[index].claim) && completes(&items[index]))
+        .collect();
+    if !plain.is_empty() {
+        let chosen: Vec<&Settlement> = plain.iter().map(|&index| &items[index]).collect();
+        for nth in complete(through, &chosen).await? {
+            answers[plain[nth]] = Some(Settled::Done(State::Completed));
         }
-        let ends = items.iter().map(End::of).collect::<Res<Vec<End<'_>>>>()?;
-        let rows = {
-            macro_rules! column {
-                ($item:ident => $value:expr) => {
-                    items.iter().map(|$item| $value).collect::<Vec<_>>()
-                };
-                (end $end:ident => $value:expr) => {
-                    ends.iter().map(|$end| $value).collect::<Vec<_>>()
-                };
-            }
-            let output = |s: &Settlement| !s.trace.output.is_empty();
-            self.work
-                .rows(
-                    Sql::Settle,
-                    &[
-                        &column!(s => s.claim.id.0),
-                        &column!(s => s.claim.fence.cast_signed()),
-                        &column!(s => s.claim.token.cast_signed()),
-                        &column!(s => s.attempt.cast_signed()),
-                        &column!(s => s.outcome.as_str()),
-                        &column!(s => s.error.as_ref().map(|error| error.class.as_str())),
-                        &column!(s => s.error.as_ref().map(|error| Text(&error.message))),
-                        &column!(s => s.error.as_ref().map(|error| Text(&error.fingerprint))),
-                        &column!(s => s.trace.exit_code),
-                        &column!(s => s.trace.http_status.map(i32::from)),
-                        &column!(s => output(s).then_some(&*s.trace.output.bytes)),
-                        &column!(s => output(s).then_some(s.trace.output.dropped.cast_signed())),
-                        &column!(s => output(s).then_some(s.trace.output.gap_at as i64)),
-                        &column!(s => At(s.finished_at)),
-                        &column!(end end => end.next),
-                        &column!(end end => end.run_at),
-                        &column!(end end => end.reason),
-                        &column!(end end => end.cancel_reason),
-                        &column!(end end => end.result),
-                        &column!(end end => end.result_dropped),
-                        &column!(s => s.retries.cast_signed()),
-                        &column!(s => s.retries_before.cast_signed()),
-                        &column!(s => s.losses.cast_signed()),
-                        &column!(s => s.interruptions.cast_signed()),
-                    ],
-                )
-                .await?
-        };
-        let row = rows.first().ok_or_else(|| Failure::broken("no answer to a settlement"))?;
-        let answers: Vec<i16> = get(row, 0)?;
-        Ok(answers.into_iter().map(settled).collect())
+    }
+    let rest: Vec<usize> = (0..items.len()).filter(|&i| answers[i].is_none()).collect();
+    if !rest.is_empty() {
+        let chosen: Vec<&Settlement> = rest.iter().map(|&index| &items[index]).collect();
+        for (index, answer) in rest.iter().zip(settle_each(through, &chosen).await?) {
+            answers[*index] = Some(answer);
+        }
+    }
+    answers
+        .into_iter()
+        .collect::<Option<_>>()
+        .ok_or_else(|| Failure::broken("a settlement without an answer"))
+}
+
+/// Answers which of them are done, by number.
+async fn complete(through: &impl Speaks, items: &[&Settlement]) -> Res<Vec<usize>> {
+    let ends = items.iter().map(|item| End::of(item)).collect::<Res<Vec<End<'_>>>>()?;
+    let trace = Traces::of(items);
+    let rows = {
+        macro_rules! column {
+            ($item:ident => $value:expr) => {
+                items.iter().map(|$item| $value).collect::<Vec<_>>()
+            };
+            (end $end:ident => $value:expr) => {
+                ends.iter().map(|$end| $value).collect::<Vec<_>>()
+            };
+        }
+        let params: [Param<'_>; 15] = [
+            &column!(s => s.claim.id.0),
+            &column!(s => s.claim.fence.cast_signed()),
+            &column!(s => s.claim.token.cast_signed()),
+            &trace.exit_codes,
+            &trace.http,
+            &trace.outputs,
+            &trace.dropped,
+            &trace.gaps,
+            &column!(s => At(s.finished_at)),
+            &column!(end end => end.result),
+            &column!(end end => end.result_dropped),
+            &column!(s => s.retries.cast_signed()),
+            &column!(s => s.retries_before.cast_signed()),
+            &column!(s => s.losses.cast_signed()),
+            &column!(s => s.interruptions.cast_signed()),
+        ];
+        through.rows(Sql::CompletePlain, &params).await?
+    };
+    let row = rows.first().ok_or_else(|| Failure::broken("no answer to a settlement"))?;
+    let done: Vec<i32> = get::<Option<_>>(row, 0)?.unwrap_or_default();
+    let index = |nth: i32| usize::try_from(nth).ok()?.checked_sub(1);
+    done.into_iter()
+        .map(|nth| index(nth).filter(|&index| index < items.len()))
+        .collect::<Option<_>>()
+        .ok_or_else(|| Failure::broken("an answer to a settlement nobody sent"))
+}
+
+async fn settle_each(through: &impl Speaks, items: &[&Settlement]) -> Res<Vec<Settled>> {
+    let ends = items.iter().map(|item| End::of(item)).collect::<Res<Vec<End<'_>>>>()?;
+    let trace = Traces::of(items);
+    let rows = {
+        macro_rules! column {
+            ($item:ident => $value:expr) => {
+                items.iter().map(|$item| $value).collect::<Vec<_>>()
+            };
+            (end $end:ident => $value:expr) => {
+                ends.iter().map(|$end| $value).collect::<Vec<_>>()
+            };
+        }
+        let params: [Param<'_>; 24] = [
+            &column!(s => s.claim.id.0),
+            &column!(s => s.claim.fence.cast_signed()),
+            &column!(s => s.claim.token.cast_signed()),
+            &column!(s => s.attempt.cast_signed()),
+            &column!(s => s.outcome.as_str()),
+            &column!(s => s.error.as_ref().map(|error| error.class.as_str())),
+            &column!(s => s.error.as_ref().map(|error| Text(&error.message))),
+            &column!(s => s.error.as_ref().map(|error| Text(&error.fingerprint))),
+            &trace.exit_codes,
+            &trace.http,
+            &trace.outputs,
+            &trace.dropped,
+            &trace.gaps,
+            &column!(s => At(s.finished_at)),
+            &column!(end end => end.next),
+            &column!(end end => end.run_at),
+            &column!(end end => end.reason),
+            &column!(end end => end.cancel_reason),
+            &column!(end end => end.result),
+            &column!(end end => end.result_dropped),
+            &column!(s => s.retries.cast_signed()),
+            &column!(s => s.retries_before.cast_signed()),
+            &column!(s => s.losses.cast_signed()),
+            &column!(s => s.interruptions.cast_signed()),
+        ];
+        through.rows(Sql::Settle, &params).await?
+    };
+    let row = rows.first().ok_or_else(|| Failure::broken("no answer to a settlement"))?;
+    let answers: Vec<i16> = get(row, 0)?;
+    Ok(answers.into_iter().map(settled).collect())
+}
+
+/// Completed, whether or not its end was asked for, and nothing more to say.
+fn completes(item: &Settlement) -> bool {
+    let completed = matches!(item.next, Next::Completed { .. });
+    completed
+        && item.next_if_cancelled == item.next
+        && item.outcome == AttemptOutcome::Completed
+        && item.error.is_none()
+}
+
+/// What runs left behind, as columns.
+struct Traces<'s> {
+    exit_codes: Vec<Option<i32>>,
+    http: Vec<Option<i32>>,
+    outputs: Vec<Option<&'s [u8]>>,
+    dropped: Vec<Option<i64>>,
+    gaps: Vec<Option<i64>>,
+}
+
+impl<'s> Traces<'s> {
+    fn of(items: &[&'s Settlement]) -> Self {
+        fn column<'s, T>(items: &[&'s Settlement], of: impl Fn(&'s Trace) -> T) -> Vec<T> {
+            items.iter().map(|item| of(&item.trace)).collect()
+        }
+        let output = |trace: &'s Trace| (!trace.output.is_empty()).then_some(&trace.output);
+        Self {
+            exit_codes: column(items, |trace| trace.exit_code),
+            http: column(items, |trace| trace.http_status.map(i32::from)),
+            outputs: column(items, |trace| output(trace).map(|output| &*output.bytes)),
+            dropped: column(items, |trace| output(trace).map(|o| o.dropped.cast_signed())),
+            gaps: column(items, |trace| output(trace).map(|output| output.gap_at as i64)),
+        }
     }
 }
 
@@ -157,20 +284,35 @@ impl<'s> End<'s> {
     }
 }
 
-/// Rows of a claim: those of `task_full` without what is known of the run, when to ask again, and
-/// that of the run.
-fn batch(rows: &[Row], token: u64) -> Res<ClaimBatch> {
-    let mut batch = ClaimBatch::default();
+/// What a claim answered.
+#[derive(Default)]
+struct Rows {
+    batch: ClaimBatch,
+    /// Of the claimed, their order of acceptance.
+    seqs: Vec<i64>,
+    seen: Seen,
+}
+
+/// Tasks as in `task_full`; in the last row, when to ask again and what was seen.
+fn read(rows: &[Row], token: u64) -> Res<Rows> {
+    let mut read = Rows::default();
+    read.batch.claimed.reserve(rows.len());
     for row in rows {
-        batch.next_at = row::opt_at(row, col::COUNT)?;
-        let Some(mut task) = row::task(row)? else { continue };
-        task.started_at = row::opt_at(row, col::COUNT + 1)?;
-        task.cancel_requested_at = row::opt_at(row, col::COUNT + 2)?;
-        let fence = get::<i64>(row, col::FENCE)?.cast_unsigned();
-        let claim = Claim { id: task.id, fence, token };
-        batch.claimed.push(Claimed { task, claim });
+        if let Some(task) = row::task(row)? {
+            let fence = get::<i64>(row, col::FENCE)?.cast_unsigned();
+            let claim = Claim { id: task.id, fence, token };
+            read.seqs.push(get(row, col::SEQ)?);
+            read.batch.claimed.push(Claimed { task, claim });
+            continue;
+        }
+        read.batch.next_at = row::opt_at(row, col::COUNT)?;
+        read.seen = Seen {
+            walked: get(row, col::COUNT + 1)?,
+            lanes: get::<Option<_>>(row, col::COUNT + 2)?.unwrap_or_default(),
+            ords: get::<Option<_>>(row, col::COUNT + 3)?.unwrap_or_default(),
+        };
     }
-    Ok(batch)
+    Ok(read)
 }
 
 /// Ids as the database takes them.

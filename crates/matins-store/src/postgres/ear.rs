@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Client};
 
+use super::address::Access;
 use super::error::Res;
 use super::link::{Param, Switchboard};
 use super::row;
@@ -38,6 +39,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a worker's name must have been free, and its entry untouched, before it is dead.
 const DEAD_AFTER: Duration = Duration::from_secs(3);
 
+/// How long the database works on any statement of this session.
+const LIMIT: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
 pub(super) struct Ear {
     said: Arc<Said>,
@@ -56,11 +60,11 @@ struct Said {
 }
 
 impl Ear {
-    pub(super) fn open(switchboard: &Arc<Switchboard>, config: &Config, listen: bool) -> Self {
+    pub(super) fn open(switchboard: &Arc<Switchboard>, access: &Access, listen: bool) -> Self {
         let said = Arc::new(Said::default());
         let task = listen.then(|| {
             let name = uuid::Uuid::new_v4().simple().to_string();
-            let line = Line { config: config.clone(), said: said.clone(), name };
+            let line = Line { access: access.clone(), said: said.clone(), name };
             switchboard.spawn(line.keep_open())
         });
         Self { said, task }
@@ -102,7 +106,7 @@ impl Drop for Ear {
 }
 
 struct Line {
-    config: Config,
+    access: Access,
     said: Arc<Said>,
     name: String,
 }
@@ -120,7 +124,7 @@ impl Line {
     }
 
     async fn listen(&self) -> Res<()> {
-        let (client, mut connection) = self.config.connect(NoTls).await?;
+        let (client, mut connection) = self.access.connect().await?;
         let messages = async {
             while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
                 if let AsyncMessage::Notification(said) = message?
@@ -138,7 +142,8 @@ impl Line {
     }
 
     async fn speak(&self, client: &Client) -> Res<()> {
-        client.batch_execute("LISTEN matins").await?;
+        let limit = LIMIT.as_millis();
+        client.batch_execute(&format!("LISTEN matins; SET statement_timeout = {limit}")).await?;
         self.guard(client).await?;
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

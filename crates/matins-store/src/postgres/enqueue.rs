@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::error::{Failure, Res};
-use super::link::Pool;
+use super::link::{Pool, Speaks};
 use super::row::{self, col, get};
 use super::sql::Sql;
 use super::text::{Text, encode};
@@ -119,8 +119,19 @@ pub(super) async fn accept(pool: &Pool, tasks: &[NewTask], now: Timestamp) -> Re
     accept_each(pool, tasks, &c, now).await
 }
 
+/// Takes one in as part of somebody's transaction.
+pub(super) async fn accept_one(
+    through: &impl Speaks,
+    task: &NewTask,
+    now: Timestamp,
+) -> Res<Enqueued> {
+    let one = std::slice::from_ref(task);
+    let answers = accept_each(through, one, &Columns::of(one), now).await?;
+    answers.into_iter().next().ok_or_else(|| Failure::broken("no answer to an enqueue"))
+}
+
 async fn accept_each(
-    pool: &Pool,
+    through: &impl Speaks,
     tasks: &[NewTask],
     c: &Columns<'_>,
     now: Timestamp,
@@ -141,7 +152,7 @@ async fn accept_each(
     let times: Vec<Option<At>> =
         origins().map(|origin| origin.map(|origin| At(origin.time))).collect();
     let held: Vec<bool> = tasks.iter().map(|task| task.held).collect();
-    let rows = pool
+    let rows = through
         .rows(
             Sql::EnqueueEach,
             &[

@@ -37,6 +37,11 @@ impl Failure {
         )
     }
 
+    /// Somebody else holds what was asked for, for longer than was to be waited.
+    pub(super) fn is_locked(&self) -> bool {
+        self.state() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    }
+
     pub(super) fn is_unique_violation(&self) -> bool {
         self.state() == Some(&SqlState::UNIQUE_VIOLATION)
     }

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
 
+use super::address::Access;
 use super::error::{Failure, Res};
 use super::sql::Sql;
 
@@ -25,6 +26,24 @@ const REPEATS: u32 = 8;
 
 /// A parameter of a statement.
 pub(super) type Param<'p> = &'p (dyn ToSql + Sync);
+
+/// Who a statement can be sent through: a pool, or somebody's own transaction.
+pub(super) trait Speaks {
+    fn rows(&self, sql: Sql, params: &[Param<'_>]) -> impl Future<Output = Res<Vec<Row>>> + Send;
+}
+
+impl Speaks for Pool {
+    fn rows(&self, sql: Sql, params: &[Param<'_>]) -> impl Future<Output = Res<Vec<Row>>> + Send {
+        Self::rows(self, sql, params)
+    }
+}
+
+impl Speaks for tokio_postgres::Transaction<'_> {
+    async fn rows(&self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {
+        let typed: Vec<_> = params.iter().copied().zip(sql.types().iter().cloned()).collect();
+        Ok(self.query_typed(sql.text(), &typed).await?)
+    }
+}
 
 /// The thread on which connections live.
 #[derive(Debug)]
@@ -54,10 +73,10 @@ impl Switchboard {
         self.handle.spawn(task).abort_handle()
     }
 
-    pub(super) async fn open(&self, config: &Config) -> Res<Client> {
-        let config = config.clone();
+    pub(super) async fn open(&self, access: &Access) -> Res<Client> {
+        let access = access.clone();
         let opened = self.handle.spawn(async move {
-            let (client, connection) = config.connect(NoTls).await?;
+            let (client, connection) = access.connect().await?;
             tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to the database broke");
@@ -76,7 +95,7 @@ impl Switchboard {
 #[derive(Debug)]
 pub(super) struct Pool {
     switchboard: Arc<Switchboard>,
-    config: Config,
+    access: Access,
     patience: Duration,
     permits: Semaphore,
     idle: Mutex<Vec<Client>>,
@@ -85,13 +104,13 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(
         switchboard: &Arc<Switchboard>,
-        config: &Config,
+        access: &Access,
         size: usize,
         patience: Duration,
     ) -> Self {
         Self {
             switchboard: switchboard.clone(),
-            config: config.clone(),
+            access: access.clone(),
             patience,
             permits: Semaphore::new(size.max(1)),
             idle: Mutex::default(),
@@ -116,7 +135,7 @@ impl Pool {
         let client = match idle {
             Some(client) => client,
             None => {
-                let opened = self.switchboard.open(&self.config);
+                let opened = self.switchboard.open(&self.access);
                 let opened = tokio::time::timeout(self.patience, opened).await;
                 opened.map_err(|_| Failure::unavailable("connecting takes too long"))??
             }
@@ -168,16 +187,18 @@ impl Lease<'_> {
         // Out of the lease while the answer is awaited: a caller who goes away leaves a connection
         // on which an answer is still to come, and that one is not for the next caller.
         let client = self.client.take().expect("a lease has its connection");
-        let answer =
-            tokio::time::timeout(self.pool.patience, client.query_typed(sql.text(), &typed));
+        let answer = tokio::time::timeout(self.pool.patience, ask(&client, sql, &typed));
         match answer.await {
             Ok(answer) => {
                 self.client = Some(client);
                 Ok(answer?)
             }
             Err(_) => {
-                let token = client.cancel_token();
-                self.pool.switchboard.handle.spawn(async move { token.cancel_query(NoTls).await });
+                // Whatever swallowed the answer may have done so to the idle ones: the next caller
+                // must not wait as long for each of them.
+                self.pool.idle.lock().expect("no panic holds it").clear();
+                let (access, token) = (self.pool.access.clone(), client.cancel_token());
+                self.pool.switchboard.handle.spawn(async move { access.cancel(token).await });
                 Err(Failure::unavailable(format!(
                     "no answer from the database within {:?}",
                     self.pool.patience
@@ -185,6 +206,28 @@ impl Lease<'_> {
             }
         }
     }
+}
+
+/// One statement, within its time limit if it has one: the database itself gives up then, whatever
+/// has become of this process. Everything is sent at once, so a limit costs no round trip.
+async fn ask(
+    client: &Client,
+    sql: Sql,
+    params: &[(Param<'_>, Type)],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let answer = client.query_typed(sql.text(), params);
+    let Some(limit) = sql.limit() else { return answer.await };
+    let begin = format!("BEGIN; SET LOCAL statement_timeout = {}", limit.as_millis());
+    let (begun, answer, ended) = tokio::join!(
+        biased;
+        client.batch_execute(&begin),
+        answer,
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    let answer = answer?;
+    ended?;
+    Ok(answer)
 }
 
 impl Deref for Lease<'_> {

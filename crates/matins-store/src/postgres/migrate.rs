@@ -1,14 +1,17 @@
 //! The schema: forward only, under a lock, each step remembered by its checksum.
 //!
-//! A step that has been applied may never change. A database that is newer than this program by
-//! more than one step is refused; one step ahead is what a rolling upgrade looks like from the
-//! older node.
+//! A step that has been applied may never change. During a rolling upgrade an older node finds a
+//! database that is ahead of it: each step is stored with the oldest version that can live with it
+//! (`compatible_from`), and a node works on as long as that is not beyond its own.
+
+use std::time::Duration;
 
 use matins_core::store::StoreError;
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Config};
 use uuid::Uuid;
 
+use super::address::{Access, Address};
 use super::error::{Failure, Res};
 use super::link::Switchboard;
 use super::sql::Sql;
@@ -40,7 +43,20 @@ pub(super) const ALL: &[Migration] = &[
     step!(12, "0012", "looking"),
     step!(13, "0013", "upkeep"),
     step!(14, "0014", "for_everybody"),
+    step!(15, "0015", "alerts"),
 ];
+
+/// Steps that programs of earlier versions cannot live with. Every other one only adds: tables,
+/// indexes, columns at the end with a default (but none to `task`, `history`, `attempt`, `running`
+/// and `slot`, whole rows of which go through functions), functions, or better ones with the same
+/// arguments.
+const BREAKING: [u32; 1] = [14];
+
+/// The oldest version that can live with a step.
+fn compatible_from(version: u32) -> u32 {
+    let before = BREAKING.into_iter().filter(|breaking| *breaking <= version);
+    before.max().unwrap_or(BREAKING[0])
+}
 
 /// The version this program works with.
 pub const LATEST: u32 = ALL[ALL.len() - 1].version;
@@ -48,14 +64,22 @@ pub const LATEST: u32 = ALL[ALL.len() - 1].version;
 /// `matins`, as a number: whoever holds this lock may change the schema.
 const LOCK: i64 = 0x006d_6174_696e_7300;
 
+/// How often a step is tried beside nodes that are at work, and the pause in between.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a step waits for a table: whoever comes later waits behind it.
+const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '2s'";
+
 /// The oldest PostgreSQL that has what is used here.
 const SERVER_MIN: i32 = 130_000;
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS matins.migration (
-    version     integer PRIMARY KEY,
-    name        text NOT NULL,
-    checksum    text NOT NULL,
-    applied_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+    version         integer PRIMARY KEY,
+    name            text NOT NULL,
+    checksum        text NOT NULL,
+    compatible_from integer NOT NULL,
+    applied_at      timestamptz NOT NULL DEFAULT clock_timestamp()
 )";
 
 /// Steps that a database lacks.
@@ -71,11 +95,11 @@ pub async fn apply(url: &str) -> Result<Vec<Migration>, StoreError> {
     Ok(bring_up_to_date(&client).await?)
 }
 
-async fn connect(url: &str) -> Result<Client, StoreError> {
-    let config = super::config(&super::without_pooler(url).0)?;
+pub(super) async fn connect(url: &str) -> Result<Client, StoreError> {
+    let access = Address::parse(url)?.access()?;
     let switchboard = Switchboard::start()
         .map_err(|error| StoreError::Unavailable(format!("no thread for connections: {error}")))?;
-    let client = switchboard.open(&config).await?;
+    let client = switchboard.open(&access).await?;
     // The thread must outlive the client; both end with the command.
     std::mem::forget(switchboard);
     Ok(client)
@@ -83,10 +107,10 @@ async fn connect(url: &str) -> Result<Client, StoreError> {
 
 pub(super) async fn on_open(
     switchboard: &Switchboard,
-    config: &Config,
+    access: &Access,
     migrate: Migrate,
 ) -> Res<Uuid> {
-    let client = switchboard.open(config).await?;
+    let client = switchboard.open(access).await?;
     check_server(&client).await?;
     let applied = applied(&client).await?;
     if !missing(&applied).is_empty() {
@@ -127,6 +151,11 @@ fn missing(applied: &[i32]) -> &'static [Migration] {
     &ALL[applied.len().min(ALL.len())..]
 }
 
+/// How many steps a database has.
+pub(super) async fn version(client: &Client) -> Res<u32> {
+    Ok(applied(client).await?.len() as u32)
+}
+
 /// Versions in the database, checked against this program's.
 async fn applied(client: &Client) -> Res<Vec<i32>> {
     let known = "SELECT to_regclass('matins.migration') IS NOT NULL";
@@ -134,10 +163,11 @@ async fn applied(client: &Client) -> Res<Vec<i32>> {
     if !known.first().map(|row| row.try_get::<_, bool>(0)).transpose()?.unwrap_or(false) {
         return Ok(Vec::new());
     }
-    let sql = "SELECT version, checksum FROM matins.migration ORDER BY version";
+    let sql = "SELECT version, checksum, compatible_from FROM matins.migration ORDER BY version";
     let mut versions = Vec::new();
     for row in client.query_typed(sql, &[]).await? {
         let (version, checksum): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
+        let compatible_from: i32 = row.try_get(2)?;
         match ALL.get(versions.len()) {
             Some(own)
                 if i64::from(own.version) == i64::from(version) && own.checksum() == checksum => {}
@@ -146,11 +176,11 @@ async fn applied(client: &Client) -> Res<Vec<i32>> {
                     "step {version} of its schema is not the one this program knows"
                 )));
             }
-            None if version.cast_unsigned() == LATEST + 1 => {}
+            None if compatible_from.cast_unsigned() <= LATEST => {}
             None => {
                 return Err(Failure::broken(format!(
-                    "its schema has version {version}, this program knows up to {LATEST}; use a \
-                     newer matins"
+                    "its schema has version {version}, which programs that know less than \
+                     {compatible_from} cannot use, and this one knows {LATEST}; use a newer matins"
                 )));
             }
         }
@@ -159,12 +189,24 @@ async fn applied(client: &Client) -> Res<Vec<i32>> {
     Ok(versions)
 }
 
+/// Other nodes may be at work: a step that meets them crosswise is tried again, and one that waits
+/// for a table lets them go on before it asks anew.
 async fn bring_up_to_date(client: &Client) -> Res<Vec<Migration>> {
-    client.batch_execute("BEGIN").await?;
-    let done = in_transaction(client).await;
-    let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    client.batch_execute(end).await?;
-    done
+    let mut tries = 0;
+    loop {
+        client.batch_execute("BEGIN").await?;
+        let done = in_transaction(client).await;
+        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        client.batch_execute(end).await?;
+        match done {
+            Err(failure) if tries < TRIES && (failure.is_collision() || failure.is_locked()) => {
+                tries += 1;
+                tracing::info!(tries, "other nodes are in the way of the schema's next step");
+                tokio::time::sleep(PAUSE).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 async fn in_transaction(client: &Client) -> Res<Vec<Migration>> {
@@ -176,17 +218,21 @@ async fn in_transaction(client: &Client) -> Res<Vec<Migration>> {
     client.batch_execute(LEDGER).await?;
     // Another process may have been quicker.
     let missing = missing(&applied(client).await?);
+    client.batch_execute(LOCK_TIMEOUT).await?;
     for migration in missing {
         client.batch_execute("SET LOCAL search_path = matins, pg_temp").await?;
         client.batch_execute(migration.sql).await?;
-        let version = i32::try_from(migration.version).unwrap_or(i32::MAX);
+        let number = |version: u32| i32::try_from(version).unwrap_or(i32::MAX);
+        let version = number(migration.version);
         client
             .query_typed(
-                "INSERT INTO matins.migration (version, name, checksum) VALUES ($1, $2, $3)",
+                "INSERT INTO matins.migration (version, name, checksum, compatible_from)
+                 VALUES ($1, $2, $3, $4)",
                 &[
                     (&version, Type::INT4),
                     (&migration.name, Type::TEXT),
                     (&migration.checksum(), Type::TEXT),
+                    (&number(compatible_from(migration.version)), Type::INT4),
                 ],
             )
             .await?;

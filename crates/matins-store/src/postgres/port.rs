@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use matins_core::Json;
+use matins_core::alert::Alert;
 use matins_core::dead_letter::{DeadLetterFilter, DeadLetterGroup};
 use matins_core::lifecycle::Settlement;
 use matins_core::operation::Operation;
@@ -12,10 +13,13 @@ use matins_core::page::{Page, PageRequest};
 use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
 use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
-    Lapsed, LedgerEntry, Order, Pruned, Queue, Records, Result, Retention, Retried, SettingChange,
-    Settings, Settled, Stats, Store, StoreInfo, TaskFilter, Timetables, Token, Worker,
+    Lapsed, LedgerEntry, Order, Outbox, Pruned, Queue, Records, Result, Retention, Retried,
+    SettingChange, Settings, Settled, Stats, Store, StoreInfo, TaskFilter, Timetables, Token, Tray,
+    Turn, Worker,
 };
-use matins_core::task::{Attempt, Claim, Dismissal, NewTask, State, Task, TaskId, WorkerId};
+use matins_core::task::{
+    Attempt, Claim, Dismissal, NewTask, State, Task, TaskId, WorkerId, order_key,
+};
 use matins_core::why::Surroundings;
 use uuid::Uuid;
 
@@ -33,13 +37,17 @@ use super::time::At;
 impl Queue for PostgresStore {
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
         self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
+        let first = tasks.iter().map(|task| order_key(task.run_at, task.priority)).min();
         let answers = self.gate.enqueue(tasks, now).await?;
+        if let Some(first) = first {
+            self.floors.lower(first);
+        }
         self.ear.ring();
         Ok(answers)
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
-        Ok(self.hand_out(&request).await?)
+        Ok(self.hand_out(&request).await?.0)
     }
 
     async fn settle(&self, items: Vec<Settlement>) -> Result<Vec<Settled>> {
@@ -325,6 +333,27 @@ impl Records for PostgresStore {
 
     async fn put_note(&self, key: &str, value: &str) -> Result<()> {
         Ok(self.write_note(key, value).await?)
+    }
+}
+
+#[async_trait]
+impl Outbox for PostgresStore {
+    async fn raise(&self, alerts: Vec<Alert>, read: bool) -> Result<()> {
+        self.add_alerts(&alerts, read).await?;
+        self.ear.ring();
+        Ok(())
+    }
+
+    async fn tray(&self, turn: &Turn) -> Result<Option<Tray>> {
+        Ok(self.take_tray(turn).await?)
+    }
+
+    async fn file(&self, teller: &str, read: &[u64], state: &str) -> Result<bool> {
+        Ok(self.file_read(teller, read, state).await?)
+    }
+
+    async fn alerts(&self, page: &PageRequest) -> Result<Page<Alert>> {
+        Ok(self.page_of_alerts(page).await?)
     }
 }
 

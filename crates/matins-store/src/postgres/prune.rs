@@ -45,14 +45,17 @@ impl PostgresStore {
             .await?;
         let row = row.ok_or_else(|| Failure::broken("no answer to pruning"))?;
         let count = |index| Ok::<_, Failure>(get::<i64>(&row, index)?.cast_unsigned());
+        let cutoff = before(retention.alerts).map(|At(cutoff)| cutoff);
+        let (alerts, more) = self.prune_alerts(cutoff, limit as usize).await?;
         Ok(Pruned {
+            alerts,
             tasks: count(0)?,
             ledger: count(1)?,
             occurrences: count(2)?,
             audit: count(3)?,
             operations: count(4)?,
             workers: count(5)?,
-            more: get(&row, 6)?,
+            more: get::<bool>(&row, 6)? || more,
         })
     }
 }

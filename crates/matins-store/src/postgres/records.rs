@@ -20,6 +20,8 @@ use crate::cursor;
 const FROZEN: &str = "frozen";
 const POOL: &str = "pool";
 const LIMIT: &str = "limit";
+const ROUTE: &str = "route";
+const SIZE: &str = "size";
 
 /// A row of a change: what is in its place now, `None` when it goes.
 fn row_of(scope: &str, name: &str, value: Option<&str>) -> Value {
@@ -40,6 +42,12 @@ impl PostgresStore {
                 LIMIT => {
                     let limit: TypeLimit = serde_json::from_str(&value)?;
                     settings.limits.insert(name, limit);
+                }
+                ROUTE => {
+                    settings.routes.insert(name, value.into());
+                }
+                SIZE => {
+                    settings.sizes.insert(name, serde_json::from_str(&value)?);
                 }
                 // A newer program's; an older one has no use for it.
                 _ => {}
@@ -98,6 +106,13 @@ impl PostgresStore {
                 }
                 rows
             }
+            SettingChange::Routes(routes) => {
+                routes.iter().map(|(kind, pool)| row_of(ROUTE, kind, pool.as_deref())).collect()
+            }
+            SettingChange::Sizes(sizes) => sizes
+                .iter()
+                .map(|(name, size)| row_of(SIZE, name, Some(&size.to_string())))
+                .collect(),
         })
     }
 

@@ -1,5 +1,7 @@
 //! The statements, one file each, with the types of their parameters.
 
+use std::time::Duration;
+
 use tokio_postgres::types::Type;
 
 macro_rules! statements {
@@ -47,11 +49,17 @@ statements! {
     ],
     Claim = "claim" [
         TEXT, TEXT, TEXT_ARRAY, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ, INT4_ARRAY, INT8_ARRAY,
+        TIMESTAMPTZ,
     ],
     ClaimNamed = "claim_named" [
         TEXT, TEXT, TEXT_ARRAY, UUID_ARRAY, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ,
     ],
     ClaimedBefore = "claimed_before" [TEXT, INT8],
+    CompletePlain = "complete_plain" [
+        UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, BYTEA_ARRAY, INT8_ARRAY,
+        INT8_ARRAY, TIMESTAMPTZ_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY,
+        INT4_ARRAY,
+    ],
     Settle = "settle" [
         UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY,
         TEXT_ARRAY, INT4_ARRAY, INT4_ARRAY, BYTEA_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY,
@@ -102,6 +110,12 @@ statements! {
     TokenDelete = "token_delete" [TEXT],
     NoteGet = "note_get" [TEXT],
     NotePut = "note_put" [TEXT, TEXT],
+    AlertRaise = "alert_raise" [TIMESTAMPTZ_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BOOL_ARRAY, TEXT_ARRAY, BOOL],
+    AlertUnread = "alert_unread" [INT8],
+    AlertPage = "alert_page" [INT8, INT8],
+    AlertPrune = "alert_prune" [TIMESTAMPTZ, INT8],
+    TurnTake = "turn_take" [TEXT, TIMESTAMPTZ, TIMESTAMPTZ],
+    AlertFile = "alert_file" [TEXT, INT8_ARRAY, TEXT],
     Notify = "notify" [TEXT],
     IsBehind = "is_behind" [TIMESTAMPTZ],
     FollowClock = "follow_clock" [TIMESTAMPTZ],
@@ -120,10 +134,39 @@ statements! {
         TIMESTAMPTZ, INT8, TEXT, INT4_ARRAY, TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, INT8,
     ],
     DeadGroups = "dead_groups" [TEXT, INT4_ARRAY, TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ],
+    HintPlaces = "hint_places" [UUID_ARRAY],
+    HintWindow = "hint_window" [INT8],
+    HintTied = "hint_tied" [INT8],
+    HintDead = "hint_dead" [INT8],
     Prune = "prune" [
         TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ,
         INT4,
     ],
+}
+
+/// What is done again soon anyway must not hold others up for long.
+const UPKEEP_LIMIT: Duration = Duration::from_secs(5);
+
+/// A step of pruning may drop a day as a whole.
+const PRUNE_LIMIT: Duration = Duration::from_secs(10);
+
+impl Sql {
+    /// How long the database works on a statement of upkeep before it gives up: less than the store's
+    /// patience, so that it says so itself. What callers wait for has that patience alone.
+    pub(super) const fn limit(self) -> Option<Duration> {
+        match self {
+            Self::Prune => Some(PRUNE_LIMIT),
+            Self::Expire
+            | Self::RunningLapsed
+            | Self::CatchUp
+            | Self::TallyFold
+            | Self::TallyRead
+            | Self::ScheduleOverdue
+            | Self::SlotRivals
+            | Self::ReadyHeads => Some(UPKEEP_LIMIT),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub(super) const ALL: &[Migration] = &[
         name: "schedule_rows",
         sql: include_str!("migrations/0002_schedule_rows.sql"),
     },
+    Migration { version: 3, name: "alerts", sql: include_str!("migrations/0003_alerts.sql") },
 ];
 
 /// The version this program works with.

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 use matins_core::Json;
+use matins_core::alert::Alert;
 use matins_core::dead_letter::{DeadLetterFilter, DeadLetterGroup};
 use matins_core::lifecycle::{Outcome, Settlement, Trace, settle};
 use matins_core::operation::Operation;
@@ -11,8 +12,9 @@ use matins_core::retry::RetryPolicy;
 use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
 use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
-    Lapsed, LedgerEntry, Order, Pruned, Queue, Records, Result, Retention, Retried, SettingChange,
-    Settings, Settled, Stats, Store, StoreInfo, TaskFilter, Timetables, Token, Worker,
+    Lapsed, LedgerEntry, Order, Outbox, Pruned, Queue, Records, Result, Retention, Retried,
+    SettingChange, Settings, Settled, Stats, Store, StoreInfo, TaskFilter, Timetables, Token, Tray,
+    Turn, Worker,
 };
 use matins_core::task::{Attempt, Claim, NewTask, State, Task, TaskId, WorkerId};
 use matins_core::why::Surroundings;
@@ -343,6 +345,31 @@ impl Records for SqliteStore {
     async fn put_note(&self, key: &str, value: &str) -> Result<()> {
         let (key, value) = (key.to_owned(), value.to_owned());
         self.writer.call(ONE, move |tx| tx.put_note(&key, &value)).await
+    }
+}
+
+#[async_trait]
+impl Outbox for SqliteStore {
+    async fn raise(&self, alerts: Vec<Alert>, read: bool) -> Result<()> {
+        let weight = Weight::rows(alerts.len());
+        let each =
+            move |tx: &mut super::Tx<'_>| alerts.iter().try_for_each(|alert| tx.raise(alert, read));
+        self.writer.call(weight, each).await
+    }
+
+    async fn tray(&self, turn: &Turn) -> Result<Option<Tray>> {
+        let turn = turn.clone();
+        self.writer.call(ONE, move |tx| tx.tray(&turn)).await
+    }
+
+    async fn file(&self, teller: &str, read: &[u64], state: &str) -> Result<bool> {
+        let (teller, read, state) = (teller.to_owned(), read.to_vec(), state.to_owned());
+        self.writer.call(Weight::rows(read.len()), move |tx| tx.file(&teller, &read, &state)).await
+    }
+
+    async fn alerts(&self, page: &PageRequest) -> Result<Page<Alert>> {
+        let page = page.clone();
+        self.readers.call(move |reader| reader.alerts(&page)).await
     }
 }
 

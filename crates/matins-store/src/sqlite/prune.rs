@@ -30,17 +30,19 @@ pub(super) enum Kind {
     Audit,
     Operations,
     Workers,
+    Alerts,
     Turns,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Tasks,
         Self::Ledger,
         Self::Occurrences,
         Self::Audit,
         Self::Operations,
         Self::Workers,
+        Self::Alerts,
         Self::Turns,
     ];
 
@@ -52,6 +54,7 @@ impl Kind {
             Self::Audit => Some(&mut pruned.audit),
             Self::Operations => Some(&mut pruned.operations),
             Self::Workers => Some(&mut pruned.workers),
+            Self::Alerts => Some(&mut pruned.alerts),
             Self::Turns => None,
         }
     }
@@ -66,6 +69,7 @@ pub(super) struct Cutoffs {
     ledger: Option<i64>,
     occurrences: Option<i64>,
     audit: Option<i64>,
+    alerts: Option<i64>,
     turns: Option<i64>,
 }
 
@@ -81,6 +85,7 @@ impl Cutoffs {
             ledger: retention.ledger.and_then(before),
             occurrences: before(retention.occurrences),
             audit: before(retention.audit),
+            alerts: before(retention.alerts),
             turns: before(TURNS_KEPT),
         }
     }
@@ -111,6 +116,7 @@ impl Tx<'_> {
             Kind::Occurrences => cutoffs.occurrences,
             Kind::Audit | Kind::Operations => cutoffs.audit,
             Kind::Workers => cutoffs.completed,
+            Kind::Alerts => cutoffs.alerts,
             Kind::Turns => cutoffs.turns,
         };
         let Some(cutoff) = cutoff else { return Ok(0) };
@@ -122,6 +128,7 @@ impl Tx<'_> {
             Kind::Audit => self.run(Sql::AuditPrune, params![cutoff, most]),
             Kind::Operations => self.prune_operations(cutoff, limit),
             Kind::Workers => self.run(Sql::WorkerPrune, params![cutoff, most]),
+            Kind::Alerts => self.run(Sql::AlertPrune, params![cutoff, most]),
             Kind::Turns => self.run(Sql::TurnPrune, params![cutoff, most]),
         }
     }
@@ -144,6 +151,7 @@ impl Tx<'_> {
                 return Ok(!self.operations_over(cutoff)?.is_empty());
             }
             Kind::Workers => (Sql::WorkerOld, cutoffs.completed),
+            Kind::Alerts => (Sql::AlertOld, cutoffs.alerts),
             Kind::Turns => return Ok(false),
         };
         let Some(cutoff) = cutoff else { return Ok(false) };

@@ -118,6 +118,7 @@ impl Tx<'_> {
             let start = started.iter().rev().find(|(label, _)| *label == occurrence.label);
             let task_id = start.map_or(occurrence.task_id, |(_, id)| Some(*id));
             self.write_occurrence(occurrence, task_id)?;
+            self.raise_missed(occurrence, now)?;
         }
         let text = serde_json::to_string(state)?;
         let row =

@@ -15,6 +15,8 @@ use super::tx::Tx;
 const FROZEN: &str = "frozen";
 const POOL: &str = "pool";
 const LIMIT: &str = "limit";
+const ROUTE: &str = "route";
+const SIZE: &str = "size";
 
 fn read(rows: Vec<(String, String, String)>) -> Res<Settings> {
     let mut settings = Settings::default();
@@ -28,6 +30,12 @@ fn read(rows: Vec<(String, String, String)>) -> Res<Settings> {
             LIMIT => {
                 let limit: TypeLimit = serde_json::from_str(&value)?;
                 settings.limits.insert(name.into(), limit);
+            }
+            ROUTE => {
+                settings.routes.insert(name.into(), value.into());
+            }
+            SIZE => {
+                settings.sizes.insert(name.into(), serde_json::from_str(&value)?);
             }
             // A newer program's; an older one has no use for it.
             _ => {}
@@ -61,6 +69,23 @@ impl Tx<'_> {
                 self.mem.settings.pools.insert(name.clone(), setting);
             }
             SettingChange::Limits(limits) => self.set_limits(limits)?,
+            SettingChange::Routes(routes) => {
+                for (kind, pool) in routes {
+                    if let Some(pool) = pool {
+                        self.put_setting(ROUTE, kind, pool)?;
+                        self.mem.settings.routes.insert(kind.clone(), pool.clone());
+                    } else {
+                        self.run(Sql::SettingDelete, params![ROUTE, kind])?;
+                        self.mem.settings.routes.remove(kind);
+                    }
+                }
+            }
+            SettingChange::Sizes(sizes) => {
+                for (name, size) in sizes {
+                    self.put_setting(SIZE, name, &size.to_string())?;
+                    self.mem.settings.sizes.insert(name.clone(), *size);
+                }
+            }
         }
         Ok(())
     }

@@ -49,6 +49,7 @@ impl Tx<'_> {
         self.mem.lanes.add(run.lane, place, 1)?;
         if ending == Ending::Failed {
             self.run(Sql::DeadInsert, params![run.seq])?;
+            self.raise_dead_letter(run.seq)?;
             self.mem.lanes.add(run.lane, Place::Dead, 1)?;
         }
         if run.tied {

@@ -177,6 +177,15 @@ statements! {
     TokenDelete = "token_delete",
     NoteGet = "note_get",
     NotePut = "note_put",
+    AlertInsert = "alert_insert",
+    AlertUnread = "alert_unread",
+    AlertRead = "alert_read",
+    AlertPage = "alert_page",
+    AlertOld = "alert_old",
+    AlertPrune = "alert_prune",
+    DeskGet = "desk_get",
+    DeskTurn = "desk_turn",
+    DeskFile = "desk_file",
     PruneEnded = "prune_ended",
     PruneDismissed = "prune_dismissed",
     PruneFacts = "prune_facts",
@@ -256,6 +265,11 @@ mod tests {
         Sql::KeyPrune,
         Sql::OccurrenceOld,
         Sql::LaneAhead,
+        Sql::AlertInsert,
+        Sql::AlertUnread,
+        Sql::AlertPage,
+        Sql::AlertOld,
+        Sql::DeskGet,
     ];
 
     fn schema() -> Connection {
@@ -305,7 +319,7 @@ mod tests {
         for sql in HOT {
             writeln!(seen, "{sql:?}").unwrap();
             for step in plan(&conn, *sql) {
-                let walks = matches!(sql, Sql::DeadGroupRows | Sql::LaneAhead);
+                let walks = matches!(sql, Sql::DeadGroupRows | Sql::LaneAhead | Sql::AlertUnread);
                 assert!(walks || !step.starts_with("SCAN"), "{sql:?}: {step}");
                 assert!(!step.contains("TEMP B-TREE"), "{sql:?}: {step}");
                 writeln!(seen, "    {step}").unwrap();

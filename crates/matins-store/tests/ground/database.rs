@@ -1,15 +1,16 @@
 //! A new store in a database of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use matins_conformance::Ground;
 use matins_core::store::Store;
 use matins_store::PostgresStore;
 use matins_store::postgres::Options;
-use matins_testbed::Postgres;
+use matins_testbed::{PgBouncer, Postgres};
 use tokio::sync::OnceCell;
 
 /// The store in a database, which can say whether it is sound.
+#[allow(dead_code, reason = "not of every test that takes a database from here")]
 pub(crate) struct Database {
     store: Arc<PostgresStore>,
     others: Vec<Arc<dyn Store>>,
@@ -46,11 +47,33 @@ pub(crate) async fn new_database() -> String {
     tokio::task::spawn_blocking(|| Postgres::shared().database(TEMPLATE)).await.expect("a database")
 }
 
+/// What stands between a test and the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "each test file has its own way there")]
+pub(crate) enum Way {
+    Straight,
+    /// Nobody listens, and no session says who lives: workers of a sequence that share one would
+    /// be found dead on a machine on which it takes seconds.
+    Deaf,
+    /// A pooler that hands out a session per transaction.
+    Pooled,
+}
+
 /// With that many further handles to it.
+#[allow(dead_code, reason = "each test file has its own way there")]
 pub(crate) async fn open(others: usize) -> (Arc<dyn Store>, Database) {
+    open_by(Way::Straight, others).await
+}
+
+#[allow(dead_code, reason = "each test file has its own way there")]
+pub(crate) async fn open_by(way: Way, others: usize) -> (Arc<dyn Store>, Database) {
     let url = new_database().await;
+    let url = match way {
+        Way::Straight | Way::Deaf => url,
+        Way::Pooled => bouncer().url(url.rsplit_once('/').expect("a database").1),
+    };
     let one = async || {
-        let options = Options { connections: 4, ..Options::default() };
+        let options = Options { connections: 4, listen: way != Way::Deaf, ..Options::default() };
         Arc::new(PostgresStore::open(&url, options).await.expect("open"))
     };
     let store = one().await;
@@ -59,4 +82,9 @@ pub(crate) async fn open(others: usize) -> (Arc<dyn Store>, Database) {
         doors.push(one().await as Arc<dyn Store>);
     }
     (store.clone(), Database { store, others: doors })
+}
+
+fn bouncer() -> &'static PgBouncer {
+    static SHARED: OnceLock<PgBouncer> = OnceLock::new();
+    SHARED.get_or_init(|| PgBouncer::start(Postgres::shared()))
 }

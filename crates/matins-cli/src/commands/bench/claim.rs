@@ -21,13 +21,13 @@ use matins_runtime::client::new_id;
 use super::Size;
 use super::figures::{Figures, Spec, Unit, median, ms};
 use super::node::{self, POOL};
-use super::workbench::{Place, Workbench};
+use super::workbench::Workbench;
 use crate::failure::{Failure, Result};
 
 /// Tasks of one call while a store is filled.
 const FILL: usize = 5_000;
 
-const KIND: &str = "noop";
+pub(super) const KIND: &str = "noop";
 /// A type that the worker does not run, one with a rate that is spent, one whose key is taken.
 const UNKNOWN: &str = "unknown";
 const LIMITED: &str = "limited";
@@ -46,15 +46,15 @@ const CLAIMS: [(usize, Spec); 2] = [
 ];
 
 #[derive(Clone, Copy)]
-struct Amounts {
-    pending: usize,
-    later: usize,
-    finished: usize,
+pub(super) struct Amounts {
+    pub(super) pending: usize,
+    pub(super) later: usize,
+    pub(super) finished: usize,
     /// Of each kind of task that stands before all others and cannot run.
-    blocked: usize,
+    pub(super) blocked: usize,
 }
 
-const SMALL: Amounts = Amounts { pending: 10_000, later: 0, finished: 0, blocked: 0 };
+pub(super) const SMALL: Amounts = Amounts { pending: 10_000, later: 0, finished: 0, blocked: 0 };
 
 fn amounts(size: &Size) -> Amounts {
     match (size.quick, size.large) {
@@ -71,14 +71,25 @@ fn amounts(size: &Size) -> Amounts {
 pub(super) async fn measure(bench: &Workbench, size: &Size, figures: &mut Figures) -> Result<()> {
     let large = amounts(size);
     bench.says("claim: filling the small store");
-    let small = Shelf::fill(bench, "small", SMALL).await?;
-    let large = Shelf::fill(bench, "large", large).await?;
+    let places = [bench.place("small")?, bench.place("large")?];
+    let small = Shelf::fill(bench, "small", node::store(&places[0]).await?, SMALL).await?;
+    let large = Shelf::fill(bench, "large", node::store(&places[1]).await?, large).await?;
+    compare(bench, size, figures, [small, large]).await
+}
+
+/// Claims from a small store and a large one, by turns.
+pub(super) async fn compare(
+    bench: &Workbench,
+    size: &Size,
+    figures: &mut Figures,
+    shelves: [Shelf; 2],
+) -> Result<()> {
     for round in 1..=size.rounds {
         bench.says(format!("claim, round {round} of {}", size.rounds));
         for (tasks, spec) in CLAIMS {
             let mut times = [Vec::new(), Vec::new()];
             for _ in 0..size.pick(30, 5) {
-                for (times, shelf) in times.iter_mut().zip([&small, &large]) {
+                for (times, shelf) in times.iter_mut().zip(&shelves) {
                     times.push(ms(shelf.claim(tasks).await?));
                 }
             }
@@ -86,25 +97,32 @@ pub(super) async fn measure(bench: &Workbench, size: &Size, figures: &mut Figure
             figures.record(spec, large, [small]);
         }
     }
-    small.store.close().await.map_err(node::said)?;
-    large.store.close().await.map_err(node::said)
+    for shelf in shelves {
+        shelf.store.close().await.map_err(node::said)?;
+    }
+    Ok(())
 }
 
 /// A store with something in it, and a worker that claims from it.
-struct Shelf {
+pub(super) struct Shelf {
     store: Arc<dyn Store>,
     worker: WorkerId,
     kinds: Arc<BTreeSet<Name>>,
-    _place: Place,
 }
 
 impl Shelf {
-    async fn fill(bench: &Workbench, name: &str, amounts: Amounts) -> Result<Self> {
-        let place = bench.place(name)?;
-        let store = node::store(&place).await?;
+    pub(super) fn on(store: Arc<dyn Store>) -> Self {
         let kinds = [KIND, LIMITED, KEYED].into_iter().map(Name::from).collect();
-        let worker = WorkerId("bench".into());
-        let shelf = Self { store, worker, kinds: Arc::new(kinds), _place: place };
+        Self { store, worker: WorkerId("bench".into()), kinds: Arc::new(kinds) }
+    }
+
+    async fn fill(
+        bench: &Workbench,
+        name: &str,
+        store: Arc<dyn Store>,
+        amounts: Amounts,
+    ) -> Result<Self> {
+        let shelf = Self::on(store);
         let says = |what: &str, n: usize| bench.says(format!("claim: {name} store, {n} {what}"));
         says("finished", amounts.finished);
         shelf.put(amounts.finished, |_| {}).await?;
@@ -120,7 +138,7 @@ impl Shelf {
     }
 
     /// Tasks that stand before all others and cannot run.
-    async fn block(&self, n: usize) -> Result<()> {
+    pub(super) async fn block(&self, n: usize) -> Result<()> {
         if n == 0 {
             return Ok(());
         }
@@ -155,7 +173,7 @@ impl Shelf {
         }
     }
 
-    async fn put(&self, n: usize, change: impl Fn(&mut NewTask)) -> Result<()> {
+    pub(super) async fn put(&self, n: usize, change: impl Fn(&mut NewTask)) -> Result<()> {
         let payload: Json = node::json(n)?;
         for from in (0..n).step_by(FILL) {
             let now = Timestamp::now();
@@ -198,8 +216,12 @@ impl Shelf {
         self.store.settle(items).await.map_err(node::said).map(drop)
     }
 
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
     /// Runs at most `max` tasks; how many there were.
-    async fn run(&self, max: usize) -> Result<usize> {
+    pub(super) async fn run(&self, max: usize) -> Result<usize> {
         let claimed = self.hand_out(max).await?;
         self.settle(&claimed).await?;
         Ok(claimed.len())

@@ -1,8 +1,10 @@
 //! End to end: tasks that wait in the store are claimed, run by handlers in this process that do
 //! nothing, and recorded as completed.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use matins_core::store::Store;
 use matins_store::sqlite::raw::Raw;
 
 use super::Size;
@@ -15,7 +17,7 @@ use crate::failure::Result;
 
 /// Slots of the pool. Handlers that do nothing leave the store as the only limit, if there are
 /// enough of them to fill batches.
-const SLOTS: u32 = 2_000;
+pub(super) const SLOTS: u32 = 2_000;
 
 const WAITING: Spec = Spec {
     name: "e2e",
@@ -103,7 +105,11 @@ fn complete(floor: &mut Floor, rows: usize) -> Result<f64> {
 /// From the thaw of a frozen store to the commit of the last completion.
 async fn waiting(bench: &Workbench, slots: u32, tasks: usize) -> Result<f64> {
     let place = bench.place("store")?;
-    let node = Node::start(&place, slots, None).await?;
+    waiting_in(node::store(&place).await?, slots, tasks).await
+}
+
+pub(super) async fn waiting_in(store: Arc<dyn Store>, slots: u32, tasks: usize) -> Result<f64> {
+    let node = Node::on(store, slots, None).await?;
     node.client().freeze("bench", "until all tasks wait").await.map_err(node::said)?;
     for from in (0..tasks).step_by(BATCH) {
         node.enqueue(from, BATCH.min(tasks - from)).await?;
@@ -118,7 +124,11 @@ async fn waiting(bench: &Workbench, slots: u32, tasks: usize) -> Result<f64> {
 /// From the first enqueue to the commit of the last completion.
 async fn whole(bench: &Workbench, tasks: usize) -> Result<f64> {
     let place = bench.place("store")?;
-    let node = Node::start(&place, SLOTS, None).await?;
+    whole_in(node::store(&place).await?, tasks).await
+}
+
+pub(super) async fn whole_in(store: Arc<dyn Store>, tasks: usize) -> Result<f64> {
+    let node = Node::on(store, SLOTS, None).await?;
     let batches = tasks.div_ceil(BATCH);
     let begin = Instant::now();
     for batch in 0..batches {

@@ -47,7 +47,7 @@ pub(super) async fn measure(bench: &Workbench, size: &Size, figures: &mut Figure
         let place = bench.place("store")?;
         let node = Node::start(&place, 0, None).await?;
         figures.record(SINGLE, one_by_one(&node, singles).await?, single);
-        figures.record(CONCURRENT, by_many(&node, concurrent).await?, by_callers);
+        figures.record(CONCURRENT, by_many(&node, CALLERS, concurrent).await?, by_callers);
         figures.record(BATCHED, in_batches(&node, 1, size.tasks).await?, batched);
         figures.record(BATCHED_BY_FOUR, in_batches(&node, 4, size.tasks).await?, batched);
         node.stop().await;
@@ -81,7 +81,7 @@ async fn bare<const N: usize>(
     measured.await.map_err(node::said)?
 }
 
-async fn one_by_one(node: &Node, n: usize) -> Result<f64> {
+pub(super) async fn one_by_one(node: &Node, n: usize) -> Result<f64> {
     let begin = Instant::now();
     for n in 0..n {
         node.matins.enqueue(Noop::new(n)).await.map_err(node::said)?;
@@ -89,17 +89,17 @@ async fn one_by_one(node: &Node, n: usize) -> Result<f64> {
     Ok(per_second(n, begin.elapsed()))
 }
 
-async fn by_many(node: &Node, n: usize) -> Result<f64> {
-    let each = n.div_ceil(CALLERS);
+pub(super) async fn by_many(node: &Node, callers: usize, n: usize) -> Result<f64> {
+    let each = n.div_ceil(callers);
     let begin = Instant::now();
-    let callers = (0..CALLERS).map(|_| one_by_one(node, each));
-    for rate in futures_util::future::join_all(callers).await {
+    let running = (0..callers).map(|_| one_by_one(node, each));
+    for rate in futures_util::future::join_all(running).await {
         rate?;
     }
-    Ok(per_second(each * CALLERS, begin.elapsed()))
+    Ok(per_second(each * callers, begin.elapsed()))
 }
 
-async fn in_batches(node: &Node, callers: usize, n: usize) -> Result<f64> {
+pub(super) async fn in_batches(node: &Node, callers: usize, n: usize) -> Result<f64> {
     let each = n.div_ceil(callers * BATCH);
     let begin = Instant::now();
     let caller = || async {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use matins_core::store::Store;
 use tokio::sync::mpsc;
 
 use super::Size;
@@ -11,37 +12,47 @@ use super::node::{self, Node, Noop, OnStart};
 use super::workbench::Workbench;
 use crate::failure::{Failure, Result};
 
-const FSYNC: &[&str] = &["one fsync, in between"];
-
-const fn pickup(name: &'static str, what: &'static str) -> Spec {
-    Spec { name, what, unit: Unit::Millis, against: FSYNC }
+const fn pickup(name: &'static str, what: &'static str, against: &'static [&'static str]) -> Spec {
+    Spec { name, what, unit: Unit::Millis, against }
 }
-
-const P50: Spec = pickup("pickup_p50", "accepted → handler begins, p50");
-const P95: Spec = pickup("pickup_p95", "accepted → handler begins, p95");
-const P99: Spec = pickup("pickup_p99", "accepted → handler begins, p99");
-const OVER_FSYNC: Spec = Spec {
-    name: "pickup_over_fsync",
-    what: "accepted → handler begins, p50 less one fsync",
-    unit: Unit::Millis,
-    against: &[],
-};
-const CALL_P50: Spec = pickup("call_to_start_p50", "call of enqueue → handler begins, p50");
-const CALL_P99: Spec = pickup("call_to_start_p99", "call of enqueue → handler begins, p99");
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What the disk takes by itself, measured in between.
+pub(super) struct Probe<F> {
+    pub(super) against: &'static [&'static str],
+    /// Name and text of the median less one of these.
+    pub(super) less: (&'static str, &'static str),
+    pub(super) one: F,
+}
+
 pub(super) async fn measure(bench: &Workbench, size: &Size, figures: &mut Figures) -> Result<()> {
+    let place = bench.place("store")?;
+    let mut fsync = bench.fsync()?;
+    let probe = Probe {
+        against: &["one fsync, in between"],
+        less: ("pickup_over_fsync", "accepted → handler begins, p50 less one fsync"),
+        one: async || tokio::task::block_in_place(|| fsync.one()),
+    };
+    on(bench, size, figures, node::store(&place).await?, probe).await
+}
+
+/// Of a store that nobody else uses.
+pub(super) async fn on(
+    bench: &Workbench,
+    size: &Size,
+    figures: &mut Figures,
+    store: Arc<dyn Store>,
+    mut probe: Probe<impl AsyncFnMut() -> Result<Duration>>,
+) -> Result<()> {
     let samples = size.pick(100, 25);
     let pause = Duration::from_millis(size.pick(40, 10));
-    let place = bench.place("store")?;
     let (told, mut begun) = mpsc::unbounded_channel();
     let on_start: OnStart = Arc::new(move |n| {
         // The measuring side is gone only when the run was given up.
         let _ = told.send((n, Instant::now()));
     });
-    let node = Node::start(&place, 10, Some(on_start)).await?;
-    let mut fsync = bench.fsync()?;
+    let node = Node::on(store, 10, Some(on_start)).await?;
     for round in 1..=size.rounds {
         bench.says(format!("pick-up, round {round} of {}", size.rounds));
         let mut taken = Samples::default();
@@ -58,9 +69,9 @@ pub(super) async fn measure(bench: &Workbench, size: &Size, figures: &mut Figure
             taken.called.push(ms(start - called));
             // Its end is written meanwhile; the probe must not share the disk with that.
             tokio::time::sleep(pause).await;
-            taken.fsync.push(ms(tokio::task::block_in_place(|| fsync.one())?));
+            taken.probe.push(ms((probe.one)().await?));
         }
-        taken.record(figures);
+        taken.record(figures, probe.against, probe.less);
     }
     node.stop().await;
     Ok(())
@@ -71,18 +82,27 @@ pub(super) async fn measure(bench: &Workbench, size: &Size, figures: &mut Figure
 struct Samples {
     accepted: Vec<f64>,
     called: Vec<f64>,
-    fsync: Vec<f64>,
+    probe: Vec<f64>,
 }
 
 impl Samples {
-    fn record(&self, figures: &mut Figures) {
-        let fsync = median(&self.fsync);
-        let p50 = percentile(&self.accepted, 50.0);
-        figures.record(P50, p50, [fsync]);
-        figures.record(P95, percentile(&self.accepted, 95.0), [fsync]);
-        figures.record(P99, percentile(&self.accepted, 99.0), [fsync]);
-        figures.record(OVER_FSYNC, p50 - fsync, []);
-        figures.record(CALL_P50, percentile(&self.called, 50.0), [fsync]);
-        figures.record(CALL_P99, percentile(&self.called, 99.0), [fsync]);
+    fn record(
+        &self,
+        figures: &mut Figures,
+        against: &'static [&'static str],
+        less: (&'static str, &'static str),
+    ) {
+        let probe = median(&self.probe);
+        let mut one = |name, what, value| {
+            figures.record(pickup(name, what, against), value, [probe]);
+        };
+        let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|p| percentile(&self.accepted, p));
+        one("pickup_p50", "accepted → handler begins, p50", p50);
+        one("pickup_p95", "accepted → handler begins, p95", p95);
+        one("pickup_p99", "accepted → handler begins, p99", p99);
+        let called = |p| percentile(&self.called, p);
+        one("call_to_start_p50", "call of enqueue → handler begins, p50", called(50.0));
+        one("call_to_start_p99", "call of enqueue → handler begins, p99", called(99.0));
+        figures.record(pickup(less.0, less.1, &[]), p50 - probe, []);
     }
 }

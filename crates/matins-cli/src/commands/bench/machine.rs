@@ -23,6 +23,8 @@ pub(super) struct Machine {
     /// An unoptimised build measures nothing worth knowing.
     pub(super) optimized: bool,
     pub(super) sqlite: &'static str,
+    /// The server that was measured, when it was one.
+    pub(super) postgres: Option<String>,
 }
 
 impl Machine {
@@ -42,6 +44,7 @@ impl Machine {
             version: env!("CARGO_PKG_VERSION"),
             optimized: !cfg!(debug_assertions),
             sqlite: matins_store::sqlite::rusqlite::version(),
+            postgres: None,
         }
     }
 }

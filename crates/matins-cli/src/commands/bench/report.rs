@@ -91,7 +91,10 @@ impl Report<'_> {
 
     fn machine_readable(&self) -> Result<()> {
         let Size { tasks, rounds, quick, large } = *self.size;
-        let (store, synchronous) = ("sqlite", "full");
+        let (store, synchronous) = match &self.machine.postgres {
+            Some(_) => ("postgres", "on"),
+            None => ("sqlite", "full"),
+        };
         let answer = Answer {
             machine: self.machine,
             settings: Settings { store, synchronous, tasks, rounds, quick, large },
@@ -106,8 +109,12 @@ impl Report<'_> {
         let load = self.machine.load.map_or(String::new(), |load| format!(" · load {load:.1}"));
         let memory = self.machine.memory_mib.map_or(0, |mib| mib >> 10);
         let Size { tasks, rounds, .. } = *self.size;
+        let store = match &self.machine.postgres {
+            Some(version) => format!("PostgreSQL {version}"),
+            None => format!("SQLite {sqlite}, WAL, synchronous=FULL"),
+        };
         let mut text = format!(
-            "matins {version} · SQLite {sqlite}, WAL, synchronous=FULL · {time}\n\
+            "matins {version} · {store} · {time}\n\
              {cores} × {cpu} · {memory} GiB · Linux {kernel} · {file_system}{load}\n\
              {tasks} tasks a round, {rounds} rounds; medians (min–max), ratios round by round\n\n"
         );

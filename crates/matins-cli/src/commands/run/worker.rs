@@ -55,6 +55,8 @@ impl Worker {
             node_id,
             lease: config.lease,
             heartbeat: config.heartbeat,
+            heartbeat_url: None,
+            canary: None,
             stall_after: config.stall_after,
             poll: config.poll,
             drain_timeout: config.drain_timeout,
@@ -63,6 +65,7 @@ impl Worker {
             incarnation: Uuid::new_v4(),
             sole: false,
             home: None,
+            alerts_file: None,
             runs_commands: true,
         };
         match Engine::start(client, engine, executors).await {

@@ -77,6 +77,14 @@ pub(crate) static TOP: Section = Section {
         )
         .or_env(),
         key(
+            "heartbeat_url",
+            "URL",
+            "none",
+            "Called with every heartbeat, so that a service outside notices when the calls stop. \
+             May be `env:NAME` or `file:PATH`.",
+        )
+        .or_env(),
+        key(
             "stall_after",
             "duration, 1s to 1h",
             "`45s`",
@@ -141,6 +149,21 @@ pub(crate) static TOP: Section = Section {
              this node runs.",
         ),
         key("http", "mapping", "see below", "Where URLs that come out of payloads may lead."),
+        key(
+            "canary",
+            "`off`, or duration, 5s to 1d",
+            "`5m`",
+            "How often a task of the type `matins.canary` goes through each pool of this node, to \
+             show that it works.",
+        )
+        .or_env(),
+        key(
+            "pings",
+            "mapping by name",
+            "none",
+            "Jobs that others run, such as lines of a crontab, and that report when they have \
+             run: silence is told.",
+        ),
         key("retention", "mapping", "see below", "How long ended things are kept."),
         key(
             "limits",
@@ -152,20 +175,25 @@ pub(crate) static TOP: Section = Section {
             "connections",
             "mapping by name",
             "none",
-            "Databases for `db_query`. Not available in this build: must be empty.",
+            "Databases of `sql` types and of `db_query`: `postgres://USER:PASSWORD@HOST/DATABASE` or \
+             `sqlite:PATH`. May be `env:NAME` or `file:PATH`. A name that a task has in its payload \
+             must be here.",
         ),
+        key("alerts", "mapping", "none", "Alert channels and rules: see below."),
         key(
-            "alerts",
-            "mapping",
+            "redis",
+            "`redis://USER:PASSWORD@HOST:PORT/DB`, `rediss://…`, `redis+sentinel://HOST,HOST/MASTER`, \
+             `redis+cluster://HOST,HOST`",
             "none",
-            "Alert channels and rules. Not available in this build: must be empty.",
-        ),
-        key("redis", "URL", "none", "Not available in this build: must be absent."),
+            "Redis 6.2 or newer, or Valkey, in front of a PostgreSQL store, for dispatch. It holds \
+             hints, never the truth. May be `env:NAME` or `file:PATH`.",
+        )
+        .or_env(),
         key(
             "redis_prefix",
             "text",
             "`matins:`",
-            "Prefix of keys in Redis. Without effect until Redis is available.",
+            "Prefix of keys in Redis; on a cluster `{matins}:`. Each store needs one of its own.",
         ),
         key(
             "redis_mirror",
@@ -187,22 +215,17 @@ pub(crate) static TOP: Section = Section {
              available in this build.",
         ),
         key(
-            "store_connections",
-            "1 to 100",
-            "`3`",
-            "Connections to PostgreSQL per node. Without effect on SQLite.",
-        ),
-        key(
             "outage_after",
             "duration",
-            "`10s`",
-            "When an unreachable PostgreSQL counts as an outage. Without effect on SQLite.",
+            "`5s`",
+            "When an unreachable PostgreSQL counts as an outage. Without effect in this build: \
+             there is no journal yet.",
         ),
         key(
             "outage_window",
             "duration",
-            "`1h`",
-            "How long an outage is bridged. Without effect on SQLite.",
+            "`10m`",
+            "How long a node may work from Redis alone. Without effect in this build.",
         ),
     ],
 };
@@ -290,6 +313,16 @@ pub(crate) static HTTP: Section = Section {
     ],
 };
 
+pub(crate) static PING: Section = Section {
+    title: "pings.NAME",
+    about: "The job reports with `curl -fsS -X POST -H \"Authorization: Bearer TOKEN\" \
+            URL/api/v1/pings/NAME`; a token of the role `enqueue` will do.",
+    keys: &[
+        key("period", "duration, 1s to 366d", "required", "How often it reports."),
+        key("grace", "duration", "a quarter of the period", "How late it may be."),
+    ],
+};
+
 pub(crate) static RETENTION: Section = Section {
     title: "retention",
     about: "",
@@ -310,6 +343,7 @@ pub(crate) static RETENTION: Section = Section {
         ),
         key("occurrences", "duration", "`400d`", "History of schedules."),
         key("audit", "duration", "`400d`", "Audit log, and finished operations."),
+        key("alerts", "duration", "`30d`", "Alerts, told or not."),
     ],
 };
 

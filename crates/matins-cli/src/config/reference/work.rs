@@ -83,14 +83,14 @@ pub(crate) static POOL: Section = Section {
 
 pub(crate) static TASK: Section = Section {
     title: "tasks.TYPE",
-    about: "The built-in types `command` and `http_call` need no entry: their payload says what \
-            to run.",
+    about: "The built-in types `command`, `http_call` and `db_query` need no entry: their payload \
+            says what to run.",
     keys: policy_keys!(
         key(
             "executor",
-            "`command`, `http`",
+            "`command`, `http`, `sql`",
             "required",
-            "What does the work. `sql` and `agent` are not available in this build.",
+            "What does the work. `agent` is not available in this build.",
         ),
         key(
             "command",
@@ -165,6 +165,19 @@ pub(crate) static TASK: Section = Section {
             "`0`",
             "`http`: most redirects followed; each target is judged anew.",
         ),
+        key("connection", "name", "required for `sql`", "`sql`: a name under `connections`."),
+        key(
+            "sql",
+            "text",
+            "required for `sql`",
+            "`sql`: one statement, with parameters `$1`, `$2`, … (PostgreSQL) or `?1`, … (SQLite).",
+        ),
+        key(
+            "params",
+            "list of JSON pointers",
+            "the payload, a list",
+            "`sql`: where in the payload each parameter stands; an empty one is all of it.",
+        ),
         key(
             "rate_limit",
             "`COUNT/s`, `/m`, `/h`, `/d`",
@@ -193,7 +206,8 @@ pub(crate) static TASK: Section = Section {
             "on_lease_loss",
             "`stop`, `finish`",
             "`stop`",
-            "What a run does when its lease can no longer be renewed.",
+            "What a run does when its lease can no longer be renewed: it is stopped and counts as \
+             lost, or it goes on, and its result counts if nobody has judged the lease by then.",
         ),
     ),
 };

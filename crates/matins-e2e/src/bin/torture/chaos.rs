@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use matins_e2e::Server;
 use matins_e2e::process::{self, Signal};
+use matins_e2e::{Server, wait_for};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -20,6 +20,8 @@ use crate::services::{self, Faults};
 #[derive(Default)]
 pub(crate) struct Chaos {
     pub(crate) kills: u32,
+    /// Of the kills: the server alone, while its parent lives.
+    pub(crate) children: u32,
     pub(crate) kills_at_start: u32,
     pub(crate) stops: u32,
     pub(crate) pauses: u32,
@@ -111,8 +113,13 @@ fn of_servers(servers: &mut [Server], shared: bool, options: Options, load: &Loa
 fn end(server: &mut Server, random: &mut StdRng, chaos: &mut Chaos) -> bool {
     match random.random_range(0..100) {
         0..58 => {
-            server.kill();
             chaos.kills += 1;
+            if server.is_supervised() && random.random_range(0..3) > 0 {
+                chaos.children += 1;
+                kill_the_child(server);
+                return false;
+            }
+            server.kill();
         }
         58..76 => {
             server.signal(Signal::TERM);
@@ -143,6 +150,14 @@ fn end(server: &mut Server, random: &mut StdRng, chaos: &mut Chaos) -> bool {
     true
 }
 
+/// The parent has to see to it.
+fn kill_the_child(server: &mut Server) {
+    let Some(child) = server.served_by() else { return };
+    process::signal(child, Signal::KILL);
+    wait_for(Duration::from_secs(60), || server.served_by().filter(|pid| *pid != child));
+    server.wait_ready();
+}
+
 fn begin_again(server: &mut Server, shared: bool, chaos: &mut Chaos) {
     let start = Instant::now();
     while let Err(refused) = server.try_start() {
@@ -162,14 +177,16 @@ fn begin_again(server: &mut Server, shared: bool, chaos: &mut Chaos) {
 /// Mostly short; one in six lasts longer than the lease.
 fn pause(server: &Server, random: &mut StdRng) {
     let longest = if random.random_range(0..6) == 0 { 7_000 } else { 1_000 };
-    server.signal(Signal::STOP);
+    let Some(pid) = server.served_by() else { return };
+    process::signal(pid, Signal::STOP);
     thread::sleep(Duration::from_millis(random.random_range(10..longest)));
-    server.signal(Signal::CONT);
+    process::signal(pid, Signal::CONT);
 }
 
 fn kill_a_runner(server: &Server, random: &mut StdRng) -> bool {
-    let runners = process::descendants(server.pid());
-    let runners: Vec<_> = runners.iter().filter(|process| process.parent == server.pid()).collect();
+    let Some(pid) = server.served_by() else { return false };
+    let runners = process::descendants(pid);
+    let runners: Vec<_> = runners.iter().filter(|process| process.parent == pid).collect();
     if runners.is_empty() {
         return false;
     }
@@ -180,8 +197,8 @@ impl fmt::Display for Chaos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} SIGKILL ({} more while starting), {} SIGTERM, {} SIGSTOP, {} runners killed",
-            self.kills, self.kills_at_start, self.stops, self.pauses, self.runners
+            "{} SIGKILL ({} of the child alone, {} more while starting), {} SIGTERM, {} SIGSTOP, {} runners killed",
+            self.kills, self.children, self.kills_at_start, self.stops, self.pauses, self.runners
         )?;
         for (what, times) in &self.faults {
             writeln!(f, "{times:4} x {what}")?;

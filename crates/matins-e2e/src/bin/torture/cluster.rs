@@ -21,8 +21,10 @@ pub(crate) struct Services {
 
 impl Cluster {
     /// One server; its store is what `MATINS_E2E_STORE` says.
-    pub(crate) fn one(binary: &Path) -> Self {
-        let server = Server::builder().binary(binary).config(CONFIGURATION).start();
+    pub(crate) fn one(binary: &Path, supervised: bool) -> Self {
+        let builder = Server::builder().binary(binary).config(CONFIGURATION);
+        let builder = if supervised { builder.supervised() } else { builder };
+        let server = builder.start();
         Self { servers: vec![server], services: None }
     }
 

@@ -1,10 +1,10 @@
-//! `torture [--ci] [--nodes N] [--seed N] [--kills N] [--keep]`
+//! `torture [--ci] [--nodes N] [--supervised] [--seed N] [--kills N] [--keep]`
 //!
 //! Thousands of tasks of every kind, enqueued by several clients, while the server is killed,
 //! stopped and paused at random moments. Then every accepted task, every run that the witness saw
 //! and every occurrence of every schedule must be accounted for. Exits with 1 when one is not.
 //! With `--nodes` there are several servers on one PostgreSQL, which suffers too, as do the lines
-//! to it.
+//! to it. With `--supervised` the one server has its parent, and either or both are killed.
 
 mod chaos;
 mod cluster;
@@ -29,10 +29,12 @@ struct Options {
     kills: u32,
     seed: u64,
     keep: bool,
+    supervised: bool,
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { nodes: 1, kills: 200, seed: rand::random(), keep: false };
+    let seed = rand::random();
+    let mut options = Options { nodes: 1, kills: 200, seed, keep: false, supervised: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = |what: &str| {
@@ -42,6 +44,7 @@ fn options() -> Result<Options, String> {
         match argument.as_str() {
             "--ci" => options.kills = 20,
             "--keep" => options.keep = true,
+            "--supervised" => options.supervised = true,
             "--seed" => options.seed = number("--seed")?,
             "--nodes" => match number("--nodes")? {
                 nodes @ 1..=16 => options.nodes = nodes as usize,
@@ -58,7 +61,8 @@ fn main() -> ExitCode {
     let options = match options() {
         Ok(options) => options,
         Err(error) => {
-            eprintln!("{error}\nusage: torture [--ci] [--nodes N] [--seed N] [--kills N] [--keep]");
+            let usage = "torture [--ci] [--nodes N] [--supervised] [--seed N] [--kills N] [--keep]";
+            eprintln!("{error}\nusage: {usage}");
             return ExitCode::from(2);
         }
     };
@@ -67,7 +71,7 @@ fn main() -> ExitCode {
     println!("torture: {nodes} nodes, {kills} kills, seed {seed}, {}", binary.display());
     let begin = Instant::now();
     let mut cluster = match nodes {
-        1 => Cluster::one(binary),
+        1 => Cluster::one(binary, options.supervised),
         nodes => Cluster::several(binary, nodes),
     };
     let load = Load::new(&cluster, options.seed);

@@ -270,7 +270,7 @@ impl Verdict {
         if left.is_none() {
             self.violation(format!("processes are left: {:?}", server.workers()));
         }
-        let runners = process::descendants(server.pid());
+        let runners = process::descendants(server.served_by().unwrap_or_default());
         if !runners.is_empty() {
             self.violation(format!("runners are left: {runners:?}"));
         }

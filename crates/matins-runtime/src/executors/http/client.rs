@@ -49,6 +49,11 @@ impl Clients {
         Ok(Self { private: client(Reach::Private)?, public: client(Reach::Public)? })
     }
 
+    /// For addresses that the file names.
+    pub(super) fn private(&self) -> &Client {
+        &self.private
+    }
+
     pub(super) async fn send(&self, call: &Call) -> reqwest::Result<Response> {
         let client = match call.reach {
             Reach::Private => &self.private,

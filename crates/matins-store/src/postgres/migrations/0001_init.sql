@@ -150,7 +150,7 @@ CREATE TABLE running (
     claimed_at          timestamptz NOT NULL,
     lease_until         timestamptz,          -- NULL: the worker's lease covers it
     cancel_requested_at timestamptz,
-    tied                boolean NOT NULL      -- has a key, a concurrency_key or a schedule
+    tied                boolean NOT NULL      -- has a concurrency_key or a schedule
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 CREATE INDEX running_asked ON running (worker) WHERE cancel_requested_at IS NOT NULL;
@@ -277,9 +277,9 @@ CREATE TABLE worker (
 ) WITH (fillfactor = 50);
 
 CREATE TABLE setting (
-    scope   text NOT NULL,                    -- frozen, pool, limit
+    scope   text NOT NULL,                    -- frozen, pool, limit, route, size
     name    text NOT NULL,
-    value   text NOT NULL,                    -- JSON
+    value   text NOT NULL,                    -- JSON; of a route, the pool
     PRIMARY KEY (scope, name)
 );
 
@@ -308,6 +308,7 @@ CREATE TABLE operation (
     payload     text                          -- byte for byte
 );
 CREATE INDEX operation_running ON operation (created_at) WHERE running;
+CREATE INDEX operation_over ON operation (finished_at, id) WHERE NOT running;
 
 CREATE TABLE token (
     name    text COLLATE "C" PRIMARY KEY,

@@ -22,13 +22,16 @@ CREATE TYPE new_task AS (
     created_by text
 );
 
+-- Microseconds since 1970. By way of an interval, whose parts depend on no time zone: what is not
+-- immutable through and through is not inlined.
 CREATE FUNCTION micros(p_at timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-$$ SELECT (extract(epoch FROM p_at) * 1000000)::bigint $$;
+$$ SELECT (extract(epoch FROM p_at - timestamptz 'epoch') * 1000000)::bigint $$;
 
 -- `run_at − priority × 60 s`
 CREATE FUNCTION order_key(p_run_at timestamptz, p_priority integer) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-$$ SELECT (extract(epoch FROM p_run_at) * 1000000)::bigint - p_priority::bigint * 60000000 $$;
+$$ SELECT (extract(epoch FROM p_run_at - timestamptz 'epoch') * 1000000)::bigint
+        - p_priority::bigint * 60000000 $$;
 
 CREATE FUNCTION needs_of(p_execution_key text, p_expires_at timestamptz, p_concurrency_key text)
 RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS

@@ -80,14 +80,15 @@ BEGIN
     PERFORM wait_for(t, p_now, false);
 END $$;
 
--- Puts in line what has become due, at most `p_limit`. Answers how many there were.
-CREATE FUNCTION promote(p_now timestamptz, p_limit integer) RETURNS integer
+-- Puts in line what has become due, at most `p_limit`, from `p_floor` on. Answers how many there
+-- were.
+CREATE FUNCTION promote(p_now timestamptz, p_limit integer, p_floor timestamptz) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE v_count integer; v_keyed bigint[]; t task; v_seq bigint;
 BEGIN
     WITH due AS (
         DELETE FROM scheduled WHERE ctid = ANY(ARRAY(
-            SELECT ctid FROM scheduled WHERE run_at <= p_now ORDER BY run_at, seq
+            SELECT ctid FROM scheduled WHERE run_at <= p_now AND run_at >= p_floor ORDER BY run_at, seq
             LIMIT p_limit FOR UPDATE SKIP LOCKED))
         RETURNING *
     ), plain AS (

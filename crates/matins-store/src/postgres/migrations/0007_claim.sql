@@ -1,4 +1,8 @@
 -- Handing tasks out.
+--
+-- A subquery with LIMIT 1 beside a list is a look-up for each entry of the list, whatever the
+-- planner believes of the table: a plan that walks the table and, for each of its rows, the list
+-- is a disaster that a stale statistic is enough for.
 
 -- A lease must cover what is handed out.
 CREATE FUNCTION may_claim(p_worker text, p_lease timestamptz, p_now timestamptz) RETURNS boolean
@@ -9,40 +13,79 @@ LANGUAGE sql STABLE AS $$
             WHERE name = p_worker AND NOT retired AND lease_until >= p_now))
 $$;
 
--- What still stands of what an earlier call with the same token was given.
-CREATE FUNCTION claimed_before(p_worker text, p_token bigint)
-RETURNS TABLE (fence bigint, next_at timestamptz, t task)
-LANGUAGE sql STABLE ROWS 50 SET search_path = matins, pg_temp SET jit = off AS $$
-    SELECT r.fence, NULL::timestamptz, t FROM running AS r JOIN task AS t ON t.id = r.id
-    WHERE r.worker = p_worker AND r.token = p_token ORDER BY r.fence
+-- A task with its claim, as `claim.rs` reads it; the last row has no `fence`, and says when to ask
+-- again, where the live rows of lanes begin, and how many dead ones were walked over to find that.
+CREATE TYPE handed AS (
+    fence bigint, claimed_at timestamptz, cancel_requested_at timestamptz, pool text, type text,
+    seq bigint, id uuid, lane integer, schedule text, execution_key text, tags text[],
+    priority smallint, run_at timestamptz, attempt integer, retries integer, losses integer,
+    interruptions integer, replays integer, expires_at timestamptz, concurrency_key text,
+    created_at timestamptz, created_by text, max_retries bigint, backoff text, timeout_us bigint,
+    schedule_uid uuid, label text, occurrence timestamptz, error_class text, error_message text,
+    fingerprint text, payload text, next_at timestamptz, walked bigint, floor_lanes integer[],
+    floor_ords bigint[]
+);
+
+CREATE FUNCTION last_word(p_next_at timestamptz, p_walked bigint, p_floor_lanes integer[],
+                          p_floor_ords bigint[]) RETURNS handed LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE h handed;
+BEGIN
+    h.next_at := p_next_at; h.walked := p_walked;
+    h.floor_lanes := p_floor_lanes; h.floor_ords := p_floor_ords;
+    RETURN h;
+END $$;
+
+-- Claims that stand, in the order in which they were made.
+CREATE FUNCTION claims_of(p_ids uuid[]) RETURNS SETOF handed
+LANGUAGE sql STABLE ROWS 50 AS $$
+    SELECT r.fence, r.claimed_at, r.cancel_requested_at, l.pool, l.type, t.seq, t.id, t.lane,
+           t.schedule, t.execution_key, t.tags, t.priority, t.run_at, t.attempt,
+           t.retries, t.losses, t.interruptions, t.replays, t.expires_at, t.concurrency_key,
+           t.created_at, t.created_by, t.max_retries, t.backoff, t.timeout_us, t.schedule_uid,
+           t.label, t.occurrence, t.error_class, t.error_message, t.fingerprint, t.payload,
+           NULL::timestamptz, NULL::bigint, NULL::integer[], NULL::bigint[]
+    FROM running AS r, LATERAL (SELECT * FROM task WHERE seq = r.seq LIMIT 1) AS t,
+         LATERAL (SELECT pool, type FROM lane WHERE id = t.lane LIMIT 1) AS l
+    WHERE r.id = ANY(p_ids) ORDER BY r.fence
 $$;
 
--- Writes claims about tasks that are out of line, in order. Answers their fences.
+-- What still stands of what an earlier call with the same token was given.
+CREATE FUNCTION claimed_before(p_worker text, p_token bigint) RETURNS SETOF handed
+LANGUAGE sql STABLE ROWS 50 SET search_path = matins, pg_temp SET jit = off AS $$
+    SELECT * FROM claims_of(ARRAY(
+        SELECT id FROM running WHERE worker = p_worker AND token = p_token))
+$$;
+
+-- Writes claims about tasks that are out of line, in order. Answers their ids.
 CREATE FUNCTION start(p_seqs bigint[], p_worker text, p_token bigint, p_lease timestamptz,
-                      p_now timestamptz) RETURNS bigint[] LANGUAGE plpgsql AS $$
-DECLARE v_fences bigint[];
+                      p_now timestamptz) RETURNS uuid[] LANGUAGE plpgsql AS $$
+DECLARE v_ids uuid[];
 BEGIN
     WITH x AS MATERIALIZED (
-        SELECT nextval('fence_seq') AS fence, o.nth, o.seq
+        SELECT nextval('fence_seq') AS fence, o.seq
         FROM (SELECT * FROM unnest(p_seqs) WITH ORDINALITY AS u (seq, nth)
               ORDER BY nth OFFSET 0) AS o
     ), r AS (
         INSERT INTO running (id, seq, fence, token, worker, lane, claimed_at, lease_until,
                              cancel_requested_at, tied)
         SELECT t.id, t.seq, x.fence, p_token, p_worker, t.lane, p_now, p_lease,
-               t.cancel_requested_at,
-               t.execution_key IS NOT NULL OR t.concurrency_key IS NOT NULL
-                   OR t.schedule_uid IS NOT NULL
-        FROM x JOIN task AS t ON t.seq = x.seq
+               t.cancel_requested_at, is_tied(t.concurrency_key, t.schedule_uid)
+        FROM x, LATERAL (SELECT * FROM task WHERE seq = x.seq LIMIT 1) AS t
+        RETURNING id
     )
-    SELECT array_agg(fence ORDER BY nth) INTO v_fences FROM x;
-    RETURN v_fences;
+    SELECT array_agg(id) INTO v_ids FROM r;
+    RETURN v_ids;
 END $$;
 
+-- Whether the end of a run lets others go on, so that it needs ties.
+CREATE FUNCTION is_tied(p_concurrency_key text, p_schedule_uid uuid) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT p_concurrency_key IS NOT NULL OR p_schedule_uid IS NOT NULL
+$$;
+
 CREATE FUNCTION forget_expiry(p_seqs bigint[]) RETURNS void LANGUAGE sql AS $$
-    DELETE FROM expiring AS e USING task AS t
-    WHERE t.seq = ANY(p_seqs) AND t.expires_at IS NOT NULL
-      AND e.expires_at = t.expires_at AND e.seq = t.seq
+    DELETE FROM expiring WHERE (expires_at, seq) IN (
+        SELECT expires_at, seq FROM task WHERE seq = ANY(p_seqs) AND expires_at IS NOT NULL)
 $$;
 
 -- What the limits of types and the quarantine slot leave, for some lanes, with the locks that
@@ -57,6 +100,10 @@ CREATE FUNCTION allowances(p_lanes integer[], p_now timestamptz) RETURNS allowan
 LANGUAGE plpgsql AS $$
 DECLARE v_all allowance[]; r record; a allowance; v_busy boolean := false; v_spent bigint;
 BEGIN
+    IF NOT EXISTS (SELECT 1 FROM setting WHERE scope = 'limit')
+       AND NOT EXISTS (SELECT 1 FROM lane WHERE id = ANY(p_lanes) AND quarantine) THEN
+        RETURN NULL;
+    END IF;
     IF EXISTS (SELECT 1 FROM lane WHERE id = ANY(p_lanes) AND quarantine) THEN
         PERFORM tie_quarantine();
         v_busy := EXISTS (SELECT 1 FROM running AS x JOIN lane AS l ON l.id = x.lane
@@ -168,83 +215,169 @@ $$;
 -- are merged by their heads, so a claim costs what it hands out, plus one look per lane. What
 -- lies in other lanes, behind a limit, in the future or in the past is never visited.
 --
--- `p_floor_*`: where a lane's live rows are known to begin; what lies before is not looked at.
--- One row at least, which tells when to ask again; `fence` is NULL when nothing was handed out.
+-- `p_floor_*`: where a lane's live rows, and due tasks that wait to be put in line, are known to
+-- begin (`floors.rs`); what lies before is not looked at.
+--
+-- Tasks that nothing has to be asked about are started all at once; the others, and whatever comes
+-- behind one of them, one by one.
 CREATE FUNCTION claim(
     p_worker text, p_pool text, p_types text[], p_max integer, p_token bigint,
-    p_lease timestamptz, p_now timestamptz, p_floor_lanes integer[], p_floor_ords bigint[]
-) RETURNS TABLE (fence bigint, next_at timestamptz, t task)
-LANGUAGE plpgsql ROWS 50 SET search_path = matins, pg_temp SET jit = off AS $$
+    p_lease timestamptz, p_now timestamptz, p_floor_lanes integer[], p_floor_ords bigint[],
+    p_floor_due timestamptz
+) RETURNS SETOF handed
+LANGUAGE plpgsql ROWS 50 SET search_path = matins, pg_temp SET jit = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+DECLARE
+    v_lanes integer[]; v_floors bigint[]; v_all allowance[]; v_keyed bigint[]; v_needs integer;
+    v_limit integer := least(greatest(p_max * 2, 256), 2000); v_promoted integer;
+    v_got integer := 0; v_rest record; v_next timestamptz; v_unfinished boolean;
+    v_begin_lanes integer[]; v_begin_ords bigint[]; v_walked bigint;
+    v_ids uuid[];
+BEGIN
+    IF p_max <= 0 OR NOT may_claim(p_worker, p_lease, p_now) THEN RETURN; END IF;
+    SELECT array_agg(s.lane), array_agg(coalesce(f.ord, -9223372036854775808))
+    INTO v_lanes, v_floors
+    FROM unnest(lanes_served(p_pool, p_types)) AS s (lane)
+    LEFT JOIN unnest(p_floor_lanes, p_floor_ords) AS f (lane, ord) ON f.lane = s.lane;
+    v_all := allowances(v_lanes, p_now);
+    WITH due AS MATERIALIZED (
+        SELECT seq, needs FROM scheduled WHERE run_at <= p_now AND run_at >= p_floor_due
+        ORDER BY run_at, seq LIMIT v_limit
+    ), head AS MATERIALIZED (
+        SELECT l.id AS lane, y.* FROM unnest(v_lanes, v_floors) AS l (id, floor), LATERAL (
+            SELECT r.ord, r.seq, r.needs FROM ready AS r
+            WHERE r.lane = l.id AND r.ord >= l.floor ORDER BY r.ord, r.seq LIMIT p_max) AS y
+    ), asking AS (
+        SELECT seq, needs FROM due WHERE needs > 0
+        UNION ALL SELECT seq, needs FROM head WHERE needs > 0
+    ), first AS (
+        SELECT lane, min(ord) AS ord FROM head GROUP BY lane
+    )
+    SELECT (SELECT max(needs) FROM asking), (SELECT array_agg(seq) FROM asking WHERE needs >= 2),
+           array_agg(lane), array_agg(ord),
+           -(SELECT count(*) FROM due) - (SELECT count(*) FROM head)
+    INTO v_needs, v_keyed, v_begin_lanes, v_begin_ords, v_walked FROM first;
+    v_walked := v_walked + pg_stat_get_xact_tuples_returned('ready_pkey'::regclass)
+                         + pg_stat_get_xact_tuples_returned('scheduled_pkey'::regclass);
+    IF v_keyed IS NOT NULL THEN PERFORM tie_tasks(v_keyed); END IF;
+    v_promoted := promote(p_now, v_limit, p_floor_due);
+    v_unfinished := v_promoted = v_limit;
+    IF v_all IS NULL AND v_keyed IS NULL THEN
+        RETURN QUERY SELECT * FROM start_plain(v_lanes, v_floors, p_max, p_worker, p_token,
+                                               p_lease, p_now);
+        GET DIAGNOSTICS v_got = ROW_COUNT;
+    END IF;
+    IF v_got < p_max AND (v_needs > 0 OR v_all IS NOT NULL OR v_unfinished) THEN
+        SELECT * INTO v_rest FROM hand_out_rest(v_lanes, v_floors, p_max - v_got, p_now, v_all,
+                                                v_unfinished, p_floor_due);
+        v_next := v_rest.opening;
+        v_unfinished := v_rest.unfinished;
+        IF v_rest.seqs <> '{}' THEN
+            PERFORM save_rates(v_rest.allowed);
+            v_ids := start(v_rest.seqs, p_worker, p_token, p_lease, p_now);
+            RETURN QUERY SELECT * FROM claims_of(v_ids);
+            v_got := v_got + array_length(v_rest.seqs, 1);
+        END IF;
+        IF v_unfinished THEN
+            v_next := least(v_next, p_now + interval '1 microsecond');
+        END IF;
+    END IF;
+    IF v_got < p_max AND NOT v_unfinished THEN
+        v_next := least(v_next, next_due(v_lanes, p_now));
+    END IF;
+    RETURN NEXT last_word(v_next, v_walked, v_begin_lanes, v_begin_ords);
+END $$;
+
+-- Starts what stands at the heads of some lanes and has no concurrency_key, up to a task that may
+-- not start: one that has expired, or whose key was completed.
+CREATE FUNCTION start_plain(
+    p_lanes integer[], p_floors bigint[], p_max integer, p_worker text, p_token bigint,
+    p_lease timestamptz, p_now timestamptz
+) RETURNS SETOF handed LANGUAGE plpgsql ROWS 50 AS $$
+BEGIN
+    RETURN QUERY
+    WITH head AS MATERIALIZED (
+        SELECT y.* FROM unnest(p_lanes, p_floors) AS l (id, floor), LATERAL (
+            SELECT r.ctid AS at, r.ord, r.seq, r.needs FROM ready AS r
+            WHERE r.lane = l.id AND r.ord >= l.floor AND r.needs < 2
+            ORDER BY r.ord, r.seq LIMIT p_max FOR UPDATE SKIP LOCKED) AS y
+    ), line AS MATERIALIZED (
+        SELECT nextval('fence_seq') AS fence, o.*
+        FROM (SELECT * FROM head ORDER BY ord, seq LIMIT p_max) AS o
+    ), found AS MATERIALIZED (
+        SELECT n.fence, n.at, n.ord, n.needs, l.pool, l.type, t.*,
+               n.needs > 0 AND coalesce(t.expires_at <= p_now OR (
+                   SELECT k.id <> t.id AND k.at IS NOT NULL FROM exec_key AS k
+                   WHERE k.type = l.type AND k.key = t.execution_key), false) AS ends
+        FROM line AS n, LATERAL (SELECT * FROM task WHERE seq = n.seq LIMIT 1) AS t,
+             LATERAL (SELECT pool, type FROM lane WHERE id = t.lane LIMIT 1) AS l
+    ), started AS MATERIALIZED (
+        SELECT * FROM found
+        WHERE fence < coalesce((SELECT min(fence) FROM found WHERE ends), 9223372036854775807)
+    ), gone AS (
+        DELETE FROM ready WHERE ctid = ANY(ARRAY(SELECT at FROM started))
+    ), kept AS (
+        DELETE FROM expiring WHERE ctid = ANY(ARRAY(
+            SELECT e.at FROM started AS s, LATERAL (
+                SELECT x.ctid AS at FROM expiring AS x
+                WHERE x.expires_at = s.expires_at AND x.seq = s.seq LIMIT 1) AS e
+            WHERE s.expires_at IS NOT NULL))
+    ), runs AS (
+        INSERT INTO running (id, seq, fence, token, worker, lane, claimed_at, lease_until,
+                             cancel_requested_at, tied)
+        SELECT id, seq, fence, p_token, p_worker, lane, p_now, p_lease, cancel_requested_at,
+               is_tied(concurrency_key, schedule_uid)
+        FROM started
+    ), counted AS (
+        INSERT INTO tally (lane, place, n) SELECT lane, 1, -count(*) FROM started GROUP BY lane
+    )
+    SELECT s.fence, p_now, s.cancel_requested_at, s.pool, s.type, s.seq, s.id, s.lane,
+           s.schedule, s.execution_key, s.tags, s.priority, s.run_at, s.attempt, s.retries,
+           s.losses, s.interruptions, s.replays, s.expires_at, s.concurrency_key, s.created_at,
+           s.created_by, s.max_retries, s.backoff, s.timeout_us, s.schedule_uid, s.label,
+           s.occurrence, s.error_class, s.error_message, s.fingerprint, s.payload,
+           NULL::timestamptz, NULL::bigint, NULL::integer[], NULL::bigint[]
+    FROM started AS s ORDER BY s.fence;
+END $$;
+
+-- The rest of a claim, one task after the other. `unfinished`: there was more to put in line, and
+-- then: not everything has been looked at.
+CREATE FUNCTION hand_out_rest(
+    p_lanes integer[], p_floors bigint[], p_max integer, p_now timestamptz,
+    INOUT allowed allowance[], INOUT unfinished boolean, p_floor_due timestamptz,
+    OUT seqs bigint[], OUT opening timestamptz
+) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_served integer[]; v_lanes integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_lanes_of integer[] := '{}';
-    v_fences bigint[]; v_more boolean; v_promoted integer := 0; v_passed integer := 0;
-    v_limit integer := least(greatest(p_max * 2, 256), 2000); v_n integer;
-    v_next timestamptz; v_again boolean; v_unfinished boolean := false; v_opening timestamptz;
+    v_limit integer := least(greatest(p_max * 2, 256), 2000); v_more boolean := unfinished;
+    v_promoted integer := 0; v_n integer; v_passed integer := 0; v_again boolean;
 BEGIN
-    IF p_max <= 0 OR NOT may_claim(p_worker, p_lease, p_now) THEN
-        RETURN QUERY SELECT NULL::bigint, NULL::timestamptz, NULL::task;
-        RETURN;
-    END IF;
-    v_served := lanes_served(p_pool, p_types);
-    v_all := allowances(v_served, p_now);
-    PERFORM tie_tasks(ARRAY(
-        SELECT x.seq FROM (SELECT seq, needs FROM scheduled WHERE run_at <= p_now
-                           ORDER BY run_at, seq LIMIT v_limit) AS x WHERE x.needs >= 2
-        UNION ALL
-        SELECT x.seq FROM unnest(v_served) AS l (id), LATERAL (
-            SELECT r.seq, r.needs FROM ready AS r WHERE r.lane = l.id ORDER BY r.ord, r.seq
-            LIMIT p_max) AS x WHERE x.needs >= 2));
-    v_n := promote(p_now, v_limit);
-    v_promoted := v_n;
-    v_more := v_n = v_limit;
+    seqs := '{}';
     LOOP
-        SELECT array_agg(l.id) INTO v_lanes FROM unnest(v_served) AS l (id)
-        WHERE EXISTS (SELECT 1 FROM ready AS r WHERE r.lane = l.id AND r.ord >= coalesce(
-                (SELECT f.ord FROM unnest(p_floor_lanes, p_floor_ords) AS f (lane, ord)
-                 WHERE f.lane = l.id), -9223372036854775808));
-        v_again := false;
-        v_opening := NULL;
-        IF v_lanes IS NOT NULL THEN
-            SELECT * INTO v_all, v_seqs, v_passed, v_again, v_opening
-            FROM hand_out(v_lanes, p_floor_lanes, p_floor_ords, p_max, p_now,
-                          v_all, v_seqs, v_passed);
-        END IF;
-        EXIT WHEN coalesce(array_length(v_seqs, 1), 0) >= p_max;
+        SELECT * INTO allowed, seqs, v_passed, v_again, opening
+        FROM hand_out(p_lanes, p_floors, p_max, p_now, allowed, seqs, v_passed);
+        unfinished := false;
+        EXIT WHEN array_length(seqs, 1) >= p_max;
         IF v_again THEN
-            v_unfinished := v_passed >= 200;
-            EXIT WHEN v_unfinished;
+            unfinished := v_passed >= 200;
+            EXIT WHEN unfinished;
         ELSIF v_more AND v_promoted < 2000 THEN
-            v_n := promote(p_now, v_limit);
+            v_n := promote(p_now, v_limit, p_floor_due);
             v_promoted := v_promoted + v_n;
             v_more := v_n = v_limit;
         ELSE
-            v_unfinished := v_more;
+            unfinished := v_more;
             EXIT;
         END IF;
     END LOOP;
-    v_next := v_opening;
-    IF v_unfinished THEN
-        v_next := least(v_next, p_now + interval '1 microsecond');
-    ELSIF coalesce(array_length(v_seqs, 1), 0) < p_max THEN
-        v_next := least(v_next, next_due(v_served, p_now));
-    END IF;
-    IF v_seqs = '{}' THEN
-        RETURN QUERY SELECT NULL::bigint, v_next, NULL::task;
-        RETURN;
-    END IF;
-    PERFORM save_rates(v_all);
-    v_fences := start(v_seqs, p_worker, p_token, p_lease, p_now);
-    RETURN QUERY
-        SELECT u.fence, v_next, t FROM unnest(v_seqs, v_fences) AS u (seq, fence)
-        JOIN task AS t ON t.seq = u.seq ORDER BY u.fence;
 END $$;
 
 -- Takes tasks of some lanes out of line until there are `p_max`. `again`: something ended instead
 -- of being run, so the lanes must be looked at anew.
 CREATE FUNCTION hand_out(
-    p_lanes integer[], p_floor_lanes integer[], p_floor_ords bigint[], p_max integer,
-    p_now timestamptz, INOUT allowed allowance[], INOUT seqs bigint[], INOUT passed integer, OUT again boolean, OUT opening timestamptz
+    p_lanes integer[], p_floors bigint[], p_max integer, p_now timestamptz,
+    INOUT allowed allowance[], INOUT seqs bigint[], INOUT passed integer,
+    OUT again boolean, OUT opening timestamptz
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -255,20 +388,19 @@ DECLARE
 BEGIN
     again := false;
     -- Ties come before rows: tasks with a concurrency_key that may come up.
-    SELECT array_agg(x.seq) INTO v_keyed FROM unnest(p_lanes) AS l (id), LATERAL (
-        SELECT r.seq, r.needs FROM ready AS r WHERE r.lane = l.id ORDER BY r.ord, r.seq
-        LIMIT v_left) AS x WHERE x.needs >= 2;
+    SELECT array_agg(x.seq) INTO v_keyed
+    FROM unnest(p_lanes, p_floors) AS l (id, floor), LATERAL (
+        SELECT r.seq, r.needs FROM ready AS r WHERE r.lane = l.id AND r.ord >= l.floor
+        ORDER BY r.ord, r.seq LIMIT v_left) AS x WHERE x.needs >= 2;
     IF v_keyed IS NOT NULL THEN PERFORM tie_tasks(v_keyed); END IF;
     SELECT array_agg(x.ctid ORDER BY x.ord, x.seq), array_agg(x.lane ORDER BY x.ord, x.seq),
            array_agg(x.ord ORDER BY x.ord, x.seq), array_agg(x.seq ORDER BY x.ord, x.seq),
            array_agg(x.needs ORDER BY x.ord, x.seq)
     INTO v_ctids, v_lane, v_ord, v_seq, v_needs
     FROM (
-        SELECT y.* FROM unnest(p_lanes) AS l (id)
-        LEFT JOIN unnest(p_floor_lanes, p_floor_ords) AS f (lane, ord) ON f.lane = l.id,
-        LATERAL (
+        SELECT y.* FROM unnest(p_lanes, p_floors) AS l (id, floor), LATERAL (
             SELECT r.ctid, r.lane, r.ord, r.seq, r.needs FROM ready AS r
-            WHERE r.lane = l.id AND r.ord >= coalesce(f.ord, -9223372036854775808)
+            WHERE r.lane = l.id AND r.ord >= l.floor
             ORDER BY r.ord, r.seq LIMIT v_left FOR UPDATE SKIP LOCKED) AS y
     ) AS x;
     FOR i IN 1..coalesce(array_length(v_seq, 1), 0) LOOP
@@ -330,18 +462,16 @@ END $$;
 CREATE FUNCTION claim_named(
     p_worker text, p_pool text, p_types text[], p_ids uuid[], p_max integer, p_token bigint,
     p_lease timestamptz, p_now timestamptz
-) RETURNS TABLE (fence bigint, next_at timestamptz, t task)
-LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp SET jit = off AS $$
+) RETURNS SETOF handed
+LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp SET jit = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_served integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_lanes_of integer[] := '{}';
-    v_next timestamptz; v_fences bigint[]; w task; a allowance; e record; v_again boolean;
-    v_type text; v_due bigint[]; v_seq bigint; u turn;
+    v_served integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_next timestamptz; w task;
+    a allowance; e record; v_again boolean; v_type text; v_due bigint[]; v_seq bigint; u turn;
+    v_ids uuid[];
 BEGIN
-    IF p_max <= 0 OR NOT may_claim(p_worker, p_lease, p_now) THEN
-        RETURN QUERY SELECT NULL::bigint, NULL::timestamptz, NULL::task;
-        RETURN;
-    END IF;
+    IF p_max <= 0 OR NOT may_claim(p_worker, p_lease, p_now) THEN RETURN; END IF;
     v_served := lanes_served(p_pool, p_types);
     SELECT array_agg(x.seq) INTO v_due FROM task AS x WHERE x.id = ANY(p_ids);
     v_all := allowances(v_served, p_now);
@@ -406,13 +536,10 @@ BEGIN
         END LOOP;
         EXIT WHEN NOT v_again;
     END LOOP;
-    IF v_seqs = '{}' THEN
-        RETURN QUERY SELECT NULL::bigint, v_next, NULL::task;
-        RETURN;
+    IF v_seqs <> '{}' THEN
+        PERFORM save_rates(v_all);
+        v_ids := start(v_seqs, p_worker, p_token, p_lease, p_now);
+        RETURN QUERY SELECT * FROM claims_of(v_ids);
     END IF;
-    PERFORM save_rates(v_all);
-    v_fences := start(v_seqs, p_worker, p_token, p_lease, p_now);
-    RETURN QUERY
-        SELECT u.fence, v_next, x FROM unnest(v_seqs, v_fences) AS u (seq, fence)
-        JOIN task AS x ON x.seq = u.seq ORDER BY u.fence;
+    RETURN NEXT last_word(v_next, 0, NULL, NULL);
 END $$;

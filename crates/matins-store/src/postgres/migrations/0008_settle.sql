@@ -74,84 +74,88 @@ BEGIN
     RETURN v_next;
 END $$;
 
+-- Ends runs of tasks that completed and lead on to nothing (`tied`), all at once. Answers which of
+-- them, by number; what is not among these was not touched, and `settle` says why.
+CREATE FUNCTION complete_plain(
+    p_ids uuid[], p_fences bigint[], p_tokens bigint[], p_exit_codes integer[],
+    p_http integer[], p_outputs bytea[], p_outputs_dropped bigint[], p_output_gaps bigint[],
+    p_finished_at timestamptz[], p_results text[], p_results_dropped bigint[],
+    p_retries integer[], p_retries_before integer[], p_losses integer[],
+    p_interruptions integer[]
+) RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+DECLARE v_done integer[];
+BEGIN
+    WITH given AS MATERIALIZED (
+        SELECT s.*, r.at AS place
+        FROM unnest(p_ids, p_fences, p_tokens, p_exit_codes, p_http, p_outputs,
+                    p_outputs_dropped, p_output_gaps, p_finished_at, p_results,
+                    p_results_dropped, p_retries, p_retries_before, p_losses, p_interruptions)
+             WITH ORDINALITY AS s (id, fence, token, exit_code, http_status, output,
+                 output_dropped, output_gap, at, result, dropped, retries, before, losses,
+                 interruptions, nth),
+             LATERAL (SELECT ctid AS at FROM running WHERE id = s.id LIMIT 1) AS r
+    ), ended AS (
+        -- Somebody who writes to the row meanwhile moves it: then `settle` finds it.
+        DELETE FROM running AS r USING given AS s
+        WHERE r.ctid = s.place AND r.id = s.id AND r.fence = s.fence AND r.token = s.token
+          AND NOT r.tied
+        RETURNING r.seq, r.worker, r.claimed_at, r.cancel_requested_at AS asked, s.exit_code,
+            s.http_status, s.output, s.output_dropped, s.output_gap, s.at, s.result, s.dropped,
+            CASE WHEN r.cancel_requested_at IS NULL THEN s.retries ELSE s.before END AS retries,
+            s.losses, s.interruptions, s.nth
+    ), gone AS (
+        DELETE FROM task AS t USING (
+            SELECT e.*, x.place FROM ended AS e, LATERAL (
+                SELECT ctid AS place FROM task WHERE seq = e.seq LIMIT 1) AS x) AS e
+        WHERE t.ctid = e.place AND t.seq = e.seq
+        RETURNING t.seq, t.id, t.lane, t.execution_key, t.tags, t.priority, t.run_at, t.attempt,
+            e.retries, e.losses, e.interruptions, t.replays, t.expires_at, t.created_at,
+            t.created_by, t.max_retries, t.backoff, t.timeout_us, e.claimed_at, e.at, e.asked,
+            e.dropped, e.worker, e.exit_code, e.http_status, e.output, e.output_dropped,
+            e.output_gap, e.result, t.payload, e.nth
+    ), filed AS (
+        INSERT INTO history (seq, id, state, lane, execution_key, tags, priority, run_at, held,
+            attempt, retries, losses, interruptions, replays, expires_at, created_at, created_by,
+            max_retries, backoff, timeout_us, started_at, finished_at, cancel_requested_at,
+            deduplicated, result_dropped, worker, outcome, exit_code, http_status, output,
+            output_dropped, output_gap, result, payload)
+        SELECT seq, id, 2, lane, execution_key, tags, priority, run_at, false, attempt + 1,
+            retries, losses, interruptions, replays, expires_at, created_at, created_by,
+            max_retries, backoff, timeout_us, claimed_at, at, asked, false, dropped, worker,
+            'completed', exit_code, http_status, output, output_dropped, output_gap, result,
+            payload
+        FROM gone
+    ), keyed AS (
+        SELECT e.at AS ctid, g.at, g.result
+        FROM gone AS g, LATERAL (
+            SELECT k.ctid AS at FROM exec_key AS k
+            WHERE k.type = (SELECT type FROM lane WHERE id = g.lane)
+              AND k.key = g.execution_key AND k.id = g.id LIMIT 1) AS e
+        WHERE g.execution_key IS NOT NULL
+    ), ledger AS (
+        UPDATE exec_key AS k SET at = e.at, result = e.result FROM keyed AS e
+        WHERE k.ctid = e.ctid
+    ), counted AS (
+        INSERT INTO tally (lane, place, n) SELECT lane, 6, count(*) FROM gone GROUP BY lane
+    )
+    SELECT array_agg(nth) INTO v_done FROM gone;
+    RETURN v_done;
+END $$;
+
 -- Ends runs. Answers for each item, in order, the state its task is in now, or 0: the claim no
 -- longer stands, and nothing was changed.
 CREATE FUNCTION settle(p_items settlement[]) RETURNS smallint[]
 LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
-#variable_conflict use_column
-DECLARE
-    v_answers smallint[]; v_runs running[]; v_run running; v_nth integer[]; v_tied bigint[];
-    v_plain bigint[]; v_n integer; i integer := 0;
+DECLARE v_answers smallint[] := '{}'; v_tied bigint[]; s settlement; r running;
 BEGIN
-    v_answers := array_fill(0::smallint, ARRAY[coalesce(array_length(p_items, 1), 0)]);
-    SELECT array_agg(r.seq) INTO v_tied FROM unnest(p_items) AS s
-    JOIN running AS r ON r.id = s.id WHERE r.tied;
+    SELECT array_agg(x.seq) INTO v_tied FROM unnest(p_items) AS i
+    JOIN running AS x ON x.id = i.id WHERE x.tied;
     IF v_tied IS NOT NULL THEN PERFORM tie_tasks(v_tied); END IF;
-    WITH s AS (
-        SELECT DISTINCT ON (u.id, u.fence, u.token) u.id, u.fence, u.token, u.nth
-        FROM unnest(p_items) WITH ORDINALITY AS u (id, fence, token, attempt, outcome,
-            error_class, error_message, fingerprint, exit_code, http_status, output,
-            output_dropped, output_gap, finished_at, next, run_at, reason, cancel_reason, result,
-            result_dropped, retries, retries_before, losses, interruptions, nth)
-        ORDER BY u.id, u.fence, u.token, u.nth
-    ), d AS (
-        DELETE FROM running AS r USING s
-        WHERE r.id = s.id AND r.fence = s.fence AND r.token = s.token
-        RETURNING r, s.nth
-    )
-    SELECT array_agg(d.r ORDER BY d.nth), array_agg(d.nth::integer ORDER BY d.nth)
-    INTO v_runs, v_nth FROM d;
-    -- Plain successes, all at once.
-    WITH x AS MATERIALIZED (
-        SELECT r.seq AS r_seq, r.worker AS r_worker, r.claimed_at, r.asked, s.*
-        FROM unnest(v_runs) WITH ORDINALITY AS r (r_id, seq, r_fence, r_token, worker, r_lane,
-            claimed_at, lease_until, asked, tied, at)
-        JOIN unnest(v_nth) WITH ORDINALITY AS u (nth, at) ON u.at = r.at
-        JOIN unnest(p_items) WITH ORDINALITY AS s (id, fence, token, attempt, outcome,
-            error_class, error_message, fingerprint, exit_code, http_status, output,
-            output_dropped, output_gap, finished_at, next, run_at, reason, cancel_reason, result,
-            result_dropped, retries, retries_before, losses, interruptions, nth)
-            ON s.nth = u.nth
-        WHERE NOT r.tied AND s.next = 2
-    ), gone AS (
-        DELETE FROM task AS t USING x WHERE t.seq = x.r_seq
-        RETURNING t.*, x.nth, x.r_worker, x.claimed_at, x.asked, x.finished_at AS x_at,
-            x.retries AS x_retries, x.retries_before, x.losses AS x_losses,
-            x.interruptions AS x_interruptions, x.outcome AS x_outcome, x.error_class AS x_class,
-            x.error_message AS x_message, x.fingerprint AS x_fingerprint,
-            x.exit_code AS x_exit, x.http_status AS x_http, x.output AS x_output,
-            x.output_dropped AS x_dropped, x.output_gap AS x_gap, x.result AS x_result,
-            x.result_dropped AS x_result_dropped
-    ), filed AS (
-        INSERT INTO history (seq, id, state, lane, schedule, execution_key, tags, priority,
-            run_at, held, attempt, retries, losses, interruptions, replays, expires_at,
-            concurrency_key, created_at, created_by, max_retries, backoff, timeout_us,
-            schedule_uid, label, occurrence, started_at, finished_at, cancel_requested_at,
-            cancel_reason, deduplicated, result_dropped, dismissed, worker, outcome, error_class,
-            error_message, fingerprint, exit_code, http_status, output, output_dropped,
-            output_gap, result, payload)
-        SELECT seq, id, 2, lane, schedule, execution_key, tags, priority, run_at, held,
-            attempt + 1, CASE WHEN asked IS NULL THEN x_retries ELSE retries_before END,
-            x_losses, x_interruptions, replays, expires_at, concurrency_key, created_at,
-            created_by, max_retries, backoff, timeout_us, schedule_uid, label, occurrence,
-            claimed_at, x_at, asked, NULL, deduplicated, x_result_dropped, dismissed,
-            r_worker, x_outcome, x_class, x_message, x_fingerprint, x_exit, x_http, x_output,
-            x_dropped, x_gap, x_result, payload
-        FROM gone
-    ), counted AS (
-        INSERT INTO tally (lane, place, n) SELECT lane, 6, count(*) FROM gone GROUP BY lane
-    )
-    SELECT array_agg(nth) INTO v_plain FROM gone;
-    IF v_plain IS NOT NULL THEN
-        FOREACH v_n IN ARRAY v_plain LOOP v_answers[v_n] := 2; END LOOP;
-    END IF;
-    IF v_runs IS NULL THEN RETURN v_answers; END IF;
-    FOREACH v_run IN ARRAY v_runs LOOP
-        i := i + 1;
-        v_n := v_nth[i];
-        IF v_answers[v_n] = 0 THEN
-            v_answers[v_n] := settle_run(p_items[v_n], v_run);
-        END IF;
+    FOREACH s IN ARRAY p_items LOOP
+        DELETE FROM running AS x
+        WHERE x.id = s.id AND x.fence = s.fence AND x.token = s.token RETURNING * INTO r;
+        v_answers := v_answers || CASE WHEN FOUND THEN settle_run(s, r) ELSE 0 END::smallint;
     END LOOP;
     RETURN v_answers;
 END $$;

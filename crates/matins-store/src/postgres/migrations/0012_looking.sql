@@ -27,7 +27,7 @@ END $$;
 CREATE FUNCTION catch_up(p_now timestamptz, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 BEGIN
-    RETURN promote(p_now, p_limit);
+    RETURN promote(p_now, p_limit, '-infinity');
 END $$;
 
 -- A task, wherever it is. A function, because its plan is made once for a session, and because it

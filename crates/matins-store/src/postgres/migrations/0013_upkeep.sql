@@ -69,7 +69,8 @@ CREATE FUNCTION prune(
     p_ledger timestamptz, p_occurrences timestamptz, p_audit timestamptz, p_traces timestamptz,
     p_limit integer, OUT tasks bigint, OUT ledger bigint, OUT occurrences bigint,
     OUT audited bigint, OUT operations bigint, OUT workers bigint, OUT more boolean
-) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE v_dropped bigint; v_large oid[];
 BEGIN
@@ -96,16 +97,17 @@ BEGIN
              WHERE dismissed_at <= p_failed ORDER BY 1 LIMIT p_limit)
         ) AS x ORDER BY at, seq LIMIT p_limit
     ), h AS (
-        DELETE FROM history AS h USING over AS o
-        WHERE h.finished_at = o.at AND h.seq = o.seq AND NOT o.failed
-        RETURNING h.seq, h.lane, CASE h.state WHEN 2 THEN 6 ELSE 8 END AS place
+        DELETE FROM history WHERE seq = ANY(ARRAY(SELECT seq FROM over WHERE NOT failed))
+            AND finished_at <= greatest(p_completed, p_cancelled)
+        RETURNING seq, lane, CASE state WHEN 2 THEN 6 ELSE 8 END AS place
     ), d AS (
-        DELETE FROM dead_letter AS d USING over AS o WHERE d.seq = o.seq AND o.failed
-        RETURNING d.seq
+        DELETE FROM dead_letter WHERE seq = ANY(ARRAY(SELECT seq FROM over WHERE failed))
+        RETURNING seq
     ), t AS (
-        DELETE FROM task AS t USING d WHERE t.seq = d.seq RETURNING t.seq, t.lane, 7 AS place
+        DELETE FROM task WHERE seq = ANY(ARRAY(SELECT seq FROM d))
+        RETURNING seq, lane, 7 AS place
     ), a AS (
-        DELETE FROM attempt AS a USING over AS o WHERE a.seq = o.seq
+        DELETE FROM attempt WHERE seq = ANY(ARRAY(SELECT seq FROM over))
     ), g AS (
         SELECT * FROM h UNION ALL SELECT * FROM t
     ), c AS (

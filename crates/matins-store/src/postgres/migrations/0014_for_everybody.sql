@@ -17,21 +17,75 @@ CREATE FUNCTION marked(p_text text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT replace(p_text, U&'\F8FF', U&'\F8FF' || '1')
 $$;
 
-CREATE FUNCTION refuse(p_field text, p_expected text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION refuse(p_field text, p_message text, p_hint text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION '%: %', p_field, p_expected USING ERRCODE = 'invalid_parameter_value';
+    IF p_hint IS NULL THEN
+        RAISE EXCEPTION '%: %', p_field, p_message USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RAISE EXCEPTION '%: %', p_field, p_message
+        USING ERRCODE = 'invalid_parameter_value', HINT = p_hint;
 END $$;
 
-CREATE FUNCTION check_name(p_field text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
+-- A limit of the servers' files, `limits.NAME`.
+CREATE FUNCTION limit_of(p_name text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT s.value::bigint FROM setting AS s
+                     WHERE s.scope = 'size' AND s.name = p_name),
+        CASE p_name WHEN 'payload_bytes' THEN 1048576 WHEN 'result_bytes' THEN 262144
+                    WHEN 'key_bytes' THEN 255 END)
+$$;
+
+CREATE FUNCTION check_size(p_field text, p_text text, p_limit text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE v_most bigint := limit_of(p_limit);
 BEGIN
-    IF p_name IS NULL OR p_name = '' OR octet_length(p_name) > 255 OR p_name ~ '[[:cntrl:]]' THEN
-        PERFORM refuse(p_field, 'expected 1 to 255 bytes without control characters');
+    IF octet_length(p_text) > v_most THEN
+        PERFORM refuse(p_field, format('is %s bytes long; the limit %s is %s',
+            octet_length(p_text), p_limit, v_most),
+            format('limits.%s in matins.yaml of the servers', p_limit));
     END IF;
+END $$;
+
+CREATE FUNCTION check_name(p_field text, p_name text, p_most integer) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_name IS NULL OR p_name = '' THEN PERFORM refuse(p_field, 'must not be empty'); END IF;
+    IF octet_length(p_name) > p_most THEN
+        PERFORM refuse(p_field, format('is %s bytes long; at most %s', octet_length(p_name),
+            p_most));
+    END IF;
+    IF p_name ~ '[\u0001-\u001f\u007f-\u009f]' THEN
+        PERFORM refuse(p_field, 'must not contain control characters');
+    END IF;
+    IF p_name ~ '^\s|\s$' THEN
+        PERFORM refuse(p_field, 'must not begin or end with white space');
+    END IF;
+END $$;
+
+CREATE FUNCTION check_key(p_field text, p_key text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_key = '' THEN
+        PERFORM refuse(p_field, 'must not be empty', 'leave it out to have no key');
+    END IF;
+    PERFORM check_size(p_field, p_key, 'key_bytes');
+END $$;
+
+CREATE FUNCTION check_tags(p_tags text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_nth integer := 0; v_tag text;
+BEGIN
+    IF cardinality(p_tags) > 32 THEN
+        PERFORM refuse('tags', format('at most 32, got %s', cardinality(p_tags)));
+    END IF;
+    FOREACH v_tag IN ARRAY coalesce(p_tags, '{}') LOOP
+        PERFORM check_name(format('tags[%s]', v_nth), v_tag, 100);
+        v_nth := v_nth + 1;
+    END LOOP;
 END $$;
 
 -- Accepts a task when the caller's transaction commits; answers its id, or that of the task that
 -- has the `execution_key` already. `on_duplicate`: return, reject (raises unique_violation) or
 -- replace, as in the API. Without `pool`, the pool of the type in the servers' files, or `default`.
+-- An error is `FIELD: what is wrong with it`, with SQLSTATE 22023.
 CREATE FUNCTION enqueue(
     type text, payload json DEFAULT 'null', execution_key text DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, pool text DEFAULT NULL, priority integer DEFAULT 0,
@@ -43,31 +97,36 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp SET jit = of
 #variable_conflict use_variable
 DECLARE n new_task; a record; v_now timestamptz := clock_timestamp();
 BEGIN
-    PERFORM check_name('type', type);
-    IF pool IS NOT NULL THEN PERFORM check_name('pool', pool); END IF;
-    IF octet_length(coalesce(payload::text, '')) > 1048576 THEN
-        PERFORM refuse('payload', 'expected at most 1048576 bytes');
-    END IF;
-    IF execution_key = '' OR octet_length(execution_key) > 255 THEN
-        PERFORM refuse('execution_key', 'expected 1 to 255 bytes');
-    END IF;
-    IF concurrency_key = '' OR octet_length(concurrency_key) > 255 THEN
-        PERFORM refuse('concurrency_key', 'expected 1 to 255 bytes');
+    PERFORM check_name('type', type, 200);
+    IF pool IS NOT NULL THEN PERFORM check_name('pool', pool, 200); END IF;
+    PERFORM check_size('payload', payload::text, 'payload_bytes');
+    PERFORM check_key('execution_key', execution_key);
+    PERFORM check_key('concurrency_key', concurrency_key);
+    PERFORM check_tags(tags);
+    IF id IS NOT NULL AND execution_key IS NOT NULL THEN
+        PERFORM refuse('id', 'cannot be combined with execution_key',
+            'the key already makes a repeat harmless');
     END IF;
     IF priority IS NULL OR priority NOT BETWEEN -100 AND 100 THEN
-        PERFORM refuse('priority', 'expected -100 to 100');
+        PERFORM refuse('priority', format('expected -100 to 100, got %s',
+            coalesce(priority::text, 'NULL')));
     END IF;
-    IF max_retries < 0 THEN PERFORM refuse('max_retries', 'expected 0 or more'); END IF;
+    IF max_retries NOT BETWEEN 0 AND 1000000 THEN
+        PERFORM refuse('max_retries', format('expected 0 to 1000000, got %s', max_retries));
+    END IF;
     IF timeout <= interval '0' THEN PERFORM refuse('timeout', 'expected more than 0'); END IF;
-    IF run_at = 'infinity' OR run_at = '-infinity' OR expires_at = 'infinity'
-       OR expires_at = '-infinity' THEN
-        PERFORM refuse('run_at, expires_at', 'expected finite instants');
+    IF run_at IN ('infinity', '-infinity') THEN
+        PERFORM refuse('run_at', 'expected a finite instant');
     END IF;
-    IF expires_at <= greatest(run_at, v_now) THEN
-        PERFORM refuse('expires_at', 'expected an instant after run_at and now');
+    IF expires_at IN ('infinity', '-infinity') THEN
+        PERFORM refuse('expires_at', 'expected a finite instant', 'leave it out to never expire');
+    END IF;
+    IF expires_at <= coalesce(run_at, v_now) THEN
+        PERFORM refuse('expires_at', 'must lie after run_at');
     END IF;
     IF on_duplicate IS NULL OR on_duplicate NOT IN ('return', 'reject', 'replace') THEN
-        PERFORM refuse('on_duplicate', 'expected return, reject or replace');
+        PERFORM refuse('on_duplicate', format('expected return, reject or replace, got %s',
+            coalesce(on_duplicate, 'NULL')));
     END IF;
     n.id := coalesce(id, new_id());
     n.client_id := id IS NOT NULL;
@@ -81,7 +140,7 @@ BEGIN
     n.expires_at := expires_at;
     n.execution_key := marked(execution_key);
     n.on_duplicate := CASE on_duplicate WHEN 'return' THEN 0 WHEN 'reject' THEN 1 ELSE 2 END;
-    n.concurrency_key := coalesce(marked(concurrency_key), key_in(n.type, payload));
+    n.concurrency_key := marked(coalesce(concurrency_key, key_in(n.type, payload)));
     n.tags := (SELECT array_agg(marked(tag)) FROM unnest(tags) AS tag);
     n.max_retries := max_retries;
     n.timeout_us := (extract(epoch FROM timeout) * 1000000)::bigint;
@@ -96,38 +155,51 @@ BEGIN
     RETURN a.id;
 END $$;
 
--- What a type's limit takes its concurrency_key from in the payload: a JSON pointer.
-CREATE FUNCTION key_in(p_type text, p_payload json) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT marked(left(p_payload #>> ARRAY(
+-- What a type's limit takes its concurrency_key from in the payload, by a JSON pointer: text as it
+-- is, numbers and booleans as JSON writes them, nothing for anything else.
+CREATE FUNCTION key_in(p_type text, p_payload json) RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE v_pointer text; v_found json; v_key text;
+BEGIN
+    SELECT s.value::json ->> 'concurrency_key' INTO v_pointer FROM setting AS s
+    WHERE s.scope = 'limit' AND s.name = p_type;
+    IF v_pointer IS NULL THEN RETURN NULL; END IF;
+    v_found := p_payload #> ARRAY(
         SELECT replace(replace(part, '~1', '/'), '~0', '~')
-        FROM unnest(string_to_array(substr(s.value::json ->> 'concurrency_key', 2), '/'))
-             WITH ORDINALITY AS u (part, nth) ORDER BY nth), 255))
-    FROM setting AS s
-    WHERE s.scope = 'limit' AND s.name = p_type
-      AND s.value::json ->> 'concurrency_key' IS NOT NULL
-$$;
+        FROM unnest(string_to_array(substr(v_pointer, 2), '/')) WITH ORDINALITY AS u (part, nth)
+        ORDER BY nth);
+    IF json_typeof(v_found) NOT IN ('string', 'number', 'boolean') THEN RETURN NULL; END IF;
+    v_key := nullif(v_found #>> '{}', '');
+    PERFORM check_size('payload' || v_pointer, v_key, 'key_bytes');
+    RETURN v_key;
+END $$;
 
 -- Completes the run that has this fence when the caller's transaction commits, so that effect and
--- completion commit together; raises if the run has lost its claim.
+-- completion commit together; raises MT001 if the run has lost its claim. A result above
+-- `limits.result_bytes` is dropped, as everywhere, and its size recorded.
 CREATE FUNCTION complete(task_id uuid, fence bigint, result json DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE r running; t task; s settlement; v_answer smallint[];
 BEGIN
-    IF octet_length(result::text) > 262144 THEN
-        PERFORM refuse('result', 'expected at most 262144 bytes');
-    END IF;
-    SELECT * INTO r FROM running AS x WHERE x.id = task_id AND x.fence = fence FOR UPDATE;
+    IF task_id IS NULL THEN PERFORM refuse('task_id', 'must not be NULL'); END IF;
+    IF fence IS NULL THEN PERFORM refuse('fence', 'must not be NULL'); END IF;
+    -- Without a lock: `settle` takes them in its order and looks again.
+    SELECT * INTO r FROM running AS x WHERE x.id = task_id AND x.fence = fence;
     IF FOUND THEN
-        SELECT * INTO STRICT t FROM task AS x WHERE x.id = task_id;
+        SELECT * INTO t FROM task AS x WHERE x.seq = r.seq;
         s.id := task_id; s.fence := fence; s.token := r.token; s.attempt := t.attempt + 1;
         s.outcome := 'completed'; s.finished_at := clock_timestamp(); s.next := 2;
         s.result := result::text; s.retries := t.retries; s.retries_before := t.retries;
         s.losses := t.losses; s.interruptions := t.interruptions;
+        IF octet_length(s.result) > limit_of('result_bytes') THEN
+            RAISE WARNING 'result: is % bytes long; the limit result_bytes is %; it is dropped',
+                octet_length(s.result), limit_of('result_bytes');
+            s.result_dropped := octet_length(s.result); s.result := NULL;
+        END IF;
         v_answer := settle(ARRAY[s]);
     END IF;
     IF v_answer IS NULL OR v_answer[1] <> 2 THEN
-        RAISE EXCEPTION 'task % is fenced: fence % no longer stands', task_id, fence
+        RAISE EXCEPTION 'task_id: the claim of % with fence % no longer stands', task_id, fence
             USING ERRCODE = 'MT001', HINT = 'roll back: somebody else has the task, or it ended';
     END IF;
     PERFORM pg_notify('matins', 'sql');

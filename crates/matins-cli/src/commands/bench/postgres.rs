@@ -1,0 +1,133 @@
+//! The same questions to the PostgreSQL store, each beside bare statements on the same server.
+//!
+//! Every round has a database of its own there, so that it begins as empty as the others.
+
+pub(super) mod pressure;
+pub(super) mod throughput;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use matins_core::store::Store;
+use matins_store::PostgresStore;
+use matins_store::postgres::bare::{self, Bare, Scratch};
+use matins_store::postgres::filling::Filling;
+use matins_store::postgres::{self, Migrate};
+
+use super::Size;
+use super::claim::{self, Amounts, KIND, SMALL, Shelf};
+use super::figures::{Figures, Spec, Unit};
+use super::latency::{self, Probe};
+use super::node::{self, POOL};
+use super::workbench::Workbench;
+use crate::failure::Result;
+
+/// A commit of one row, between the rounds of all the others.
+const COMMIT: Spec = Spec {
+    name: "commit",
+    what: "bare INSERT of one row, committed",
+    unit: Unit::Millis,
+    against: &[],
+};
+
+/// Where the databases of a run are made.
+pub(super) struct Server {
+    url: String,
+    connections: usize,
+    made: Mutex<Vec<Arc<Scratch>>>,
+}
+
+impl Server {
+    pub(super) fn new(url: &str, connections: usize) -> Self {
+        Self { url: url.to_owned(), connections, made: Mutex::default() }
+    }
+
+    pub(super) async fn version(&self) -> Result<String> {
+        bare::version(&self.url).await.map_err(node::said)
+    }
+
+    async fn database(&self) -> Result<Arc<Scratch>> {
+        let scratch = Arc::new(Scratch::new(&self.url).await.map_err(node::said)?);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.push(scratch.clone());
+        Ok(scratch)
+    }
+
+    async fn open(&self, scratch: &Scratch) -> Result<Arc<dyn Store>> {
+        let options = postgres::Options {
+            migrate: Migrate::Auto,
+            connections: self.connections,
+            ..Default::default()
+        };
+        let store = PostgresStore::open(scratch.url(), options).await.map_err(node::said)?;
+        Ok(Arc::new(store))
+    }
+
+    /// Drops what was made so far.
+    pub(super) async fn clear(&self) -> Result<()> {
+        let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
+        for scratch in made {
+            scratch.remove().await.map_err(node::said)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn measure_latency(
+    bench: &Workbench,
+    server: &Server,
+    size: &Size,
+    figures: &mut Figures,
+) -> Result<()> {
+    let scratch = server.database().await?;
+    let bare = Bare::open(&scratch).await.map_err(node::said)?;
+    let probe = Probe {
+        against: &["bare INSERT of one row, committed, in between"],
+        less: ("pickup_over_commit", "accepted → handler begins, p50 less one commit"),
+        one: async || bare.commit(1).await.map_err(node::said),
+    };
+    latency::on(bench, size, figures, server.open(&scratch).await?, probe).await?;
+    server.clear().await
+}
+
+const fn amounts(size: &Size) -> Amounts {
+    match (size.quick, size.large) {
+        (true, _) => Amounts { pending: 50_000, later: 10_000, finished: 50_000, blocked: 1_000 },
+        (_, false) => {
+            Amounts { pending: 500_000, later: 100_000, finished: 500_000, blocked: 10_000 }
+        }
+        (_, true) => {
+            Amounts { pending: 5_000_000, later: 1_000_000, finished: 5_000_000, blocked: 10_000 }
+        }
+    }
+}
+
+pub(super) async fn measure_claims(
+    bench: &Workbench,
+    server: &Server,
+    size: &Size,
+    figures: &mut Figures,
+) -> Result<()> {
+    let small = shelf(bench, server, "small", SMALL).await?;
+    let large = shelf(bench, server, "large", amounts(size)).await?;
+    claim::compare(bench, size, figures, [small, large]).await?;
+    server.clear().await
+}
+
+async fn shelf(bench: &Workbench, server: &Server, name: &str, amounts: Amounts) -> Result<Shelf> {
+    bench.says(format!("claim: filling the {name} database"));
+    let scratch = server.database().await?;
+    let store = server.open(&scratch).await?;
+    let filling = Filling {
+        pool: POOL,
+        kind: KIND,
+        payload: r#"{"n":12345,"day":"2026-11-29"}"#,
+        pending: amounts.pending,
+        later: amounts.later,
+        finished: amounts.finished,
+        days_ago: 0,
+    };
+    filling.pour(&scratch).await.map_err(node::said)?;
+    let shelf = Shelf::on(store);
+    shelf.block(amounts.blocked).await?;
+    Ok(shelf)
+}

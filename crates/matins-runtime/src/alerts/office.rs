@@ -1,0 +1,197 @@
+//! The alerts of a running node: what is raised here goes into the outbox of the store or, when
+//! it must not wait for that, to people at once; and one of all nodes tells what is in the outbox.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use matins_core::alert::desk::Desk;
+use matins_core::alert::policy::Policy;
+use matins_core::alert::{Alert, judge};
+use matins_core::store::Stats;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::book::{FileBook, StoreBook};
+use super::courier::Courier;
+use super::teller::{Desktop, Teller};
+use super::{AlertSink, Alerts};
+use crate::client::Client;
+use crate::clock::HostClock;
+use crate::metrics::Metrics;
+
+/// Raised and not yet passed on.
+const INBOX_MAX: usize = 4_096;
+/// Told straight out and not yet in the store's list.
+const UNLISTED_MAX: usize = 500;
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Takes alerts from the middle of engine loops.
+#[derive(Default)]
+struct Inbox {
+    alerts: Mutex<VecDeque<Alert>>,
+    rung: Notify,
+}
+
+impl AlertSink for Inbox {
+    fn raise(&self, alert: &Alert) {
+        let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
+        if alerts.len() < INBOX_MAX {
+            alerts.push_back(alert.clone());
+        } else {
+            tracing::error!(rule = %alert.rule, "too many alerts at once: this one is only logged");
+        }
+        drop(alerts);
+        self.rung.notify_one();
+    }
+}
+
+impl Inbox {
+    fn take(&self) -> Vec<Alert> {
+        self.alerts.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+}
+
+/// Where a process keeps what it tells by itself.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// The node, or what else tells.
+    pub teller: String,
+    /// File of what must not wait for the store.
+    pub file: Option<PathBuf>,
+    /// Whether it tells what all nodes raise.
+    pub tells_for_all: bool,
+}
+
+/// Starts the loops of a node on the current runtime.
+pub fn start(client: &Client, place: Place, tracker: &TaskTracker, stop: &CancellationToken) {
+    let rules = client.clone();
+    let policy = Arc::new(move || rules.rules().alerts.clone());
+    let (clock, metrics) = (client.inner.clock.clone(), client.metrics().clone());
+    let courier = Courier::default();
+    let at = Desktop { clock, policy, metrics, courier, stop: stop.clone() };
+    let (inbox, own, bell) = local(client.alerts(), &at, place.file, tracker);
+    if place.tells_for_all {
+        let judged = client.clone();
+        let shared = Teller {
+            at,
+            book: StoreBook { store: client.store().clone(), teller: place.teller },
+            judge: Some(Box::new(move |desk| figures(&judged, desk))),
+        };
+        let client = client.clone();
+        tracker.spawn(async move { shared.run(|| client.wake().alerts()).await });
+    }
+    tracker.spawn(pass_on(Some(client.clone()), inbox, own, bell, stop.clone()));
+}
+
+/// Starts the loops of a process that has no store, such as a watcher of others.
+pub fn start_alone(
+    alerts: &Alerts,
+    policy: Arc<Policy>,
+    file: Option<PathBuf>,
+    tracker: &TaskTracker,
+    stop: &CancellationToken,
+) {
+    let policy = Arc::new(move || policy.clone());
+    let clock = Arc::new(HostClock);
+    let (metrics, courier) = (Metrics::default(), Courier::default());
+    let at = Desktop { clock, policy, metrics, courier, stop: stop.clone() };
+    let (inbox, own, bell) = local(alerts, &at, file, tracker);
+    tracker.spawn(pass_on(None, inbox, own, bell, stop.clone()));
+}
+
+/// Tells what must not wait for a store.
+fn local(
+    alerts: &Alerts,
+    at: &Desktop,
+    file: Option<PathBuf>,
+    tracker: &TaskTracker,
+) -> (Arc<Inbox>, FileBook, Arc<Notify>) {
+    let inbox = Arc::new(Inbox::default());
+    alerts.deliver_to(inbox.clone());
+    let (own, bell) = (FileBook::new(file), Arc::new(Notify::new()));
+    let teller = Teller { at: at.clone(), book: own.clone(), judge: None };
+    let ring = bell.clone();
+    tracker.spawn(async move { teller.run(|| ring.notified()).await });
+    (inbox, own, bell)
+}
+
+/// What the store's figures say.
+fn figures(client: &Client, desk: &Desk) -> Vec<Alert> {
+    let Some(stats) = client.alerts().figures() else { return Vec::new() };
+    let policy = client.rules().alerts.clone();
+    judge::figures(&stats, &policy, desk, client.now())
+}
+
+/// Passes on what is raised here, in order.
+async fn pass_on(
+    client: Option<Client>,
+    inbox: Arc<Inbox>,
+    own: FileBook,
+    bell: Arc<Notify>,
+    stop: CancellationToken,
+) {
+    let mut unlisted: VecDeque<Alert> = VecDeque::new();
+    let mut is_last = false;
+    loop {
+        let (mut straight, shared): (Vec<_>, Vec<_>) = inbox
+            .take()
+            .into_iter()
+            .partition(|alert| client.is_none() || judge::is_local(alert.rule));
+        if let Some(client) = &client
+            && !shared.is_empty()
+        {
+            match client.store().raise(shared.clone(), false).await {
+                Ok(()) => client.wake().ring_alerts(),
+                Err(error) => {
+                    tracing::warn!(%error, "alerts go straight out: the store does not take them");
+                    straight.extend(shared);
+                }
+            }
+        }
+        for alert in straight {
+            if unlisted.len() == UNLISTED_MAX {
+                unlisted.pop_front();
+            }
+            unlisted.push_back(alert.clone());
+            own.add(alert);
+            bell.notify_one();
+        }
+        // The list shows what was told straight out, too, once the store takes it.
+        let listed = unlisted.iter().cloned().collect::<Vec<_>>();
+        match &client {
+            None => unlisted.clear(),
+            Some(client) if !listed.is_empty() => {
+                if client.store().raise(listed, true).await.is_ok() {
+                    unlisted.clear();
+                }
+            }
+            Some(_) => {}
+        }
+        if is_last {
+            return;
+        }
+        tokio::select! {
+            // What was raised last is passed on, too.
+            () = stop.cancelled() => is_last = true,
+            () = inbox.rung.notified() => {}
+            () = tokio::time::sleep(RETRY), if !unlisted.is_empty() => {}
+        }
+    }
+}
+
+/// Keeps the store's last figures for the one who tells.
+#[derive(Debug, Default)]
+pub(super) struct Figures(Mutex<Option<Arc<Stats>>>);
+
+impl Figures {
+    pub(super) fn set(&self, stats: Stats) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(stats));
+    }
+
+    pub(super) fn get(&self) -> Option<Arc<Stats>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,246 @@
+//! Claims through hints: ids out of Redis, in order, then the fenced claim of those ids in the
+//! database, which judges each of them by all the rules.
+//!
+//! The answer is what a claim without Redis would have been, as far as the line is *known*: then
+//! Redis has everything that stands in it, and whatever it does not have is not there. Where a
+//! line is not known, where the place of a task depends on other tasks, and where a task is
+//! refused although it stands there (a limit, a pause, a hint that is not true any more), the
+//! database is asked for the rest as if there were no Redis.
+//!
+//! A line that is known and empty is believed, but not for longer than [`PLAIN_EVERY`]: what no
+//! hint tells of, because it was lost on its way, is found after that.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use matins_core::store::{ClaimBatch, ClaimRequest, Result, Types};
+use matins_core::task::{Name, TaskId};
+
+use super::RedisStore;
+use super::hint::Hint;
+use super::link::Miss;
+use super::pusher::Note;
+
+/// How long a line that is known may be believed without a look at the database.
+const PLAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a pool is claimed from without hints after some were refused: what stands in their
+/// way does not go away at once.
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
+
+/// Members that are passed over to find some of the right types.
+const LOOK_AHEAD: usize = 256;
+
+/// Most types of a claim through hints.
+const TYPES_MAX: usize = 500;
+
+/// Fewer hints than this before the bound of a line, and it is read on.
+const LOW: usize = 2_500;
+
+/// What is remembered of a pool.
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    /// When the database was last asked for all that there is.
+    plain: Option<Instant>,
+    refused: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Looks(Mutex<HashMap<Name, Look>>);
+
+impl Looks {
+    fn with<T>(&self, pool: &Name, change: impl FnOnce(&mut Look) -> T) -> T {
+        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(looks.entry(pool.clone()).or_default())
+    }
+
+    /// Something may be there that no hint tells of.
+    pub(super) fn doubt_all(&self) {
+        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.values_mut().for_each(|look| look.plain = None);
+    }
+}
+
+/// What Redis said.
+struct Taken {
+    hints: Vec<(TaskId, String, i64)>,
+    word: Word,
+    /// When something is due next, in any pool.
+    next_at: Option<Timestamp>,
+    left: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// As many as asked for.
+    Full,
+    /// There is no more.
+    All,
+    /// There may be more that cannot be told.
+    Short,
+}
+
+impl RedisStore {
+    pub(super) async fn hand_out(&self, request: ClaimRequest) -> Result<ClaimBatch> {
+        let Some(pool) = self.pool_for_hints(&request) else {
+            return self.plain(&request).await;
+        };
+        let Some(taken) = self.take(&pool, &request).await else {
+            return self.plain(&request).await;
+        };
+        if taken.hints.is_empty() {
+            let believed = taken.word == Word::All
+                && self
+                    .looks
+                    .with(&pool, |look| look.plain.is_some_and(|at| at.elapsed() < PLAIN_EVERY));
+            return match believed {
+                true => Ok(ClaimBatch { claimed: Vec::new(), next_at: taken.next_at }),
+                false => self.plain(&request).await,
+            };
+        }
+        let ids: Vec<TaskId> = taken.hints.iter().map(|(id, ..)| *id).collect();
+        let named = ClaimRequest { ids: Some(ids.clone()), ..request.clone() };
+        let (mut batch, _) = match self.store.claim_told(&named).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                // It may have been done or not.
+                self.pusher.say(Note::Ask(ids));
+                return Err(error);
+            }
+        };
+        self.counts.hinted(batch.claimed.len());
+        let got: HashSet<TaskId> = batch.claimed.iter().map(|claimed| claimed.task.id).collect();
+        let refused: Vec<TaskId> = ids.into_iter().filter(|id| !got.contains(id)).collect();
+        let is_full = batch.claimed.len() >= request.max;
+        if !refused.is_empty() {
+            self.looks.with(&pool, |look| look.refused = Some(Instant::now()));
+            // Those that still wait come back.
+            self.pusher.say(Note::Ask(refused));
+        } else if is_full || (taken.word == Word::All && self.is_believed(&pool)) {
+            batch.next_at = taken.next_at;
+            return Ok(batch);
+        }
+        if is_full {
+            return Ok(batch);
+        }
+        self.rest(&request, batch).await
+    }
+
+    fn is_believed(&self, pool: &Name) -> bool {
+        self.looks.with(pool, |look| look.plain.is_some_and(|at| at.elapsed() < PLAIN_EVERY))
+    }
+
+    /// The database is asked for what is left of a batch.
+    async fn rest(&self, request: &ClaimRequest, mut batch: ClaimBatch) -> Result<ClaimBatch> {
+        let max = request.max - batch.claimed.len();
+        match self.plain(&ClaimRequest { max, ..request.clone() }).await {
+            Ok(more) => {
+                batch.claimed.extend(more.claimed);
+                batch.next_at = more.next_at;
+            }
+            Err(error) => {
+                // What has been claimed must reach whoever asked.
+                tracing::debug!(%error, "a claim stopped short");
+                batch.next_at = Some(request.now);
+            }
+        }
+        Ok(batch)
+    }
+
+    /// The pool, when hints can serve the request.
+    fn pool_for_hints(&self, request: &ClaimRequest) -> Option<Name> {
+        let pool = request.pool.as_ref()?;
+        let few_types = match &request.types {
+            Types::Any => true,
+            Types::Only(kinds) => kinds.len() <= TYPES_MAX && !kinds.is_empty(),
+        };
+        let fits = request.ids.is_none() && !request.repeated && request.max > 0 && few_types;
+        let refused = || {
+            self.looks
+                .with(pool, |look| look.refused.is_some_and(|at| at.elapsed() < AFTER_REFUSAL))
+        };
+        (fits && self.link.is_up() && !refused()).then(|| pool.clone())
+    }
+
+    /// As if there were no Redis; but it hears what it need not know any more.
+    pub(super) async fn plain(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
+        let (batch, seqs) = self.store.claim_told(request).await?;
+        if let Some(pool) = &request.pool
+            && request.ids.is_none()
+        {
+            self.looks.with(pool, |look| look.plain = Some(Instant::now()));
+        }
+        self.counts.plain(batch.claimed.len());
+        if !batch.claimed.is_empty() && self.link.is_up() {
+            let gone = batch.claimed.iter().zip(seqs).map(|(claimed, seq)| Hint {
+                id: claimed.task.id,
+                seq,
+                priority: claimed.task.priority,
+                pool: claimed.task.pool.clone(),
+                kind: claimed.task.kind.clone(),
+                run_at: claimed.task.run_at,
+                tied: false,
+                later: false,
+            });
+            self.pusher.say(Note::Drop(gone.collect()));
+        }
+        Ok(batch)
+    }
+
+    /// `None`: Redis does not answer, or cannot say.
+    async fn take(&self, pool: &Name, request: &ClaimRequest) -> Option<Taken> {
+        let mut script = self.link.scripts.take.prepare_invoke();
+        script.key(self.link.key(&format!("task:pending:{pool}")));
+        script.key(self.link.key("task:delayed")).key(self.link.key("task:known"));
+        script.arg(&self.link.prefix).arg(&**pool).arg(request.now.as_microsecond());
+        script.arg(request.max).arg(request.max + LOOK_AHEAD);
+        if let Types::Only(kinds) = &request.types {
+            for kind in kinds.iter() {
+                script.arg(&**kind);
+            }
+        }
+        let answer: std::result::Result<Vec<redis::Value>, Miss> =
+            self.link.script(self.link.times.patience, &script).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(Miss::Away) => return None,
+            Err(Miss::Refused(error)) => {
+                // Such as a key of another kind: the reconciler clears it away.
+                tracing::debug!(%error, "Redis refuses to give hints");
+                self.wanted.notify_one();
+                return None;
+            }
+        };
+        let Some(taken) = read(&answer) else {
+            self.wanted.notify_one();
+            return None;
+        };
+        if taken.word == Word::Short && taken.left < LOW {
+            self.wanted.notify_one();
+        }
+        Some(taken)
+    }
+}
+
+/// `None`: it is not known.
+fn read(answer: &[redis::Value]) -> Option<Taken> {
+    let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).ok();
+    let [word, next_at, left, hints @ ..] = answer else { return None };
+    let word = match text(word)?.as_str() {
+        "full" => Word::Full,
+        "all" => Word::All,
+        "short" => Word::Short,
+        _ => return None,
+    };
+    let next_at = text(next_at)?.parse::<f64>().ok();
+    let next_at = next_at.and_then(|us| Timestamp::from_microsecond(us as i64).ok());
+    let left = redis::from_redis_value_ref::<usize>(left).ok()?;
+    let hints = hints.chunks_exact(2).filter_map(|pair| {
+        let member = text(&pair[0])?;
+        let score = text(&pair[1])?.parse::<f64>().ok()?;
+        Some((Hint::id_in(&member)?, member, score as i64))
+    });
+    Some(Taken { hints: hints.collect(), word, next_at, left })
+}

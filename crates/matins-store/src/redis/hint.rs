@@ -1,0 +1,51 @@
+//! What Redis knows of a task: enough to find it in line, nothing that would be missed.
+
+use jiff::Timestamp;
+use matins_core::task::{Name, TaskId, order_key};
+use uuid::Uuid;
+
+/// A pending task in a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hint {
+    pub(crate) id: TaskId,
+    /// Order of acceptance: which of two with the same place comes first.
+    pub(crate) seq: i64,
+    pub(crate) priority: i16,
+    pub(crate) pool: Name,
+    pub(crate) kind: Name,
+    pub(crate) run_at: Timestamp,
+    /// Its place depends on other tasks, so only the database knows it: a claim through hints
+    /// stops in front of it.
+    pub(crate) tied: bool,
+    /// It was not due yet when this was said.
+    pub(crate) later: bool,
+}
+
+impl Hint {
+    /// The same for as long as the task lives, and in the order of acceptance.
+    pub(super) fn member(&self) -> String {
+        let Self { id, seq, priority, pool, kind, .. } = self;
+        let mark = if self.tied { '!' } else { '.' };
+        format!("{seq:016x}{mark}\t{}\t{priority}\t{pool}\t{kind}", id.0)
+    }
+
+    /// Place in line. Redis keeps it exactly until the year 2255.
+    pub(super) fn order(&self) -> i64 {
+        order_key(self.run_at, self.priority)
+    }
+
+    /// Its place in the line that it stands in.
+    pub(super) fn score(&self) -> i64 {
+        if self.later { self.run_at.as_microsecond() } else { self.order() }
+    }
+
+    pub(super) fn is_tied(member: &str) -> bool {
+        member.split('\t').next().is_some_and(|first| first.ends_with('!'))
+    }
+
+    /// The id in a member; `None`: somebody else wrote it.
+    pub(super) fn id_in(member: &str) -> Option<TaskId> {
+        let id = member.split('\t').nth(1)?;
+        Uuid::parse_str(id).ok().map(TaskId)
+    }
+}

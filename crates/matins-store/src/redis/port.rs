@@ -1,0 +1,336 @@
+//! The port: everything is the database's, and what it decided about a line is told to Redis.
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use matins_core::Json;
+use matins_core::alert::Alert;
+use matins_core::dead_letter::{DeadLetterFilter, DeadLetterGroup};
+use matins_core::lifecycle::{Next, Settlement};
+use matins_core::operation::Operation;
+use matins_core::page::{Page, PageRequest};
+use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
+use matins_core::store::{
+    Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
+    Lapsed, LedgerEntry, Order, Outbox, Part, Pruned, Queue, Records, Result, Retention, Retried,
+    SettingChange, Settings, Settled, Stats, Store, StoreInfo, TaskFilter, Timetables, Token, Tray,
+    Turn, Worker,
+};
+use matins_core::task::{Attempt, Claim, NewTask, State, Task, TaskId, WorkerId};
+use matins_core::why::Surroundings;
+use uuid::Uuid;
+
+use super::RedisStore;
+use super::pusher::Note;
+
+#[async_trait]
+impl Queue for RedisStore {
+    async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+        let answers = self.store.enqueue(tasks, now).await?;
+        let new = answers.iter().zip(ids).filter_map(|(answer, id)| match answer {
+            Enqueued::Created => Some(id),
+            Enqueued::Replaced(task) => Some(task.id),
+            Enqueued::Existing(_) | Enqueued::Rejected(_) => None,
+        });
+        self.moved(new.collect()).await;
+        Ok(answers)
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
+        self.begin_to_reconcile();
+        self.hand_out(request).await
+    }
+
+    async fn settle(&self, items: Vec<Settlement>) -> Result<Vec<Settled>> {
+        let again = |item: &Settlement| matches!(item.next, Next::Again { .. });
+        let pending: Vec<TaskId> =
+            items.iter().filter(|item| again(item)).map(|item| item.claim.id).collect();
+        let about: Vec<(TaskId, Timestamp)> =
+            items.iter().map(|item| (item.claim.id, item.finished_at)).collect();
+        let answers = self.store.settle(items).await?;
+        for ((id, at), answer) in about.into_iter().zip(&answers) {
+            if *answer == Settled::Done(State::Failed) {
+                self.pusher.say(Note::Dead(vec![id], at));
+            }
+        }
+        self.moved(pending).await;
+        Ok(answers)
+    }
+
+    async fn register(&self, worker: Worker) -> Result<()> {
+        self.begin_to_reconcile();
+        self.store.register(worker).await
+    }
+
+    async fn beat(&self, worker: &Worker) -> Result<bool> {
+        self.store.beat(worker).await
+    }
+
+    async fn retire(&self, worker: &WorkerId, now: Timestamp) -> Result<()> {
+        self.store.retire(worker, now).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>> {
+        self.store.workers().await
+    }
+
+    async fn extend(&self, claims: &[Claim], lease_until: Timestamp) -> Result<Extended> {
+        self.store.extend(claims, lease_until).await
+    }
+
+    async fn cancel_requests(&self, worker: &WorkerId) -> Result<Vec<TaskId>> {
+        self.store.cancel_requests(worker).await
+    }
+
+    async fn lapsed(&self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
+        self.store.lapsed(now, limit).await
+    }
+
+    async fn expire(&self, now: Timestamp, limit: usize) -> Result<u64> {
+        self.store.expire(now, limit).await
+    }
+
+    async fn cancel(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Cancelled>> {
+        self.store.cancel(ids, act).await
+    }
+
+    async fn retry(
+        &self,
+        ids: &[TaskId],
+        payload: Option<Json>,
+        act: &Act,
+    ) -> Result<Vec<Retried>> {
+        let answers = self.store.retry(ids, payload, act).await?;
+        let replayed = answers.iter().filter_map(|answer| match answer {
+            Retried::Replayed(task) => Some(task.id),
+            _ => None,
+        });
+        let replayed: Vec<TaskId> = replayed.collect();
+        if !replayed.is_empty() {
+            self.pusher.say(Note::NotDead(replayed));
+        }
+        self.moved(ids.to_vec()).await;
+        Ok(answers)
+    }
+
+    async fn dismiss(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Dismissed>> {
+        let answers = self.store.dismiss(ids, act).await?;
+        if !ids.is_empty() {
+            self.pusher.say(Note::NotDead(ids.to_vec()));
+        }
+        Ok(answers)
+    }
+}
+
+#[async_trait]
+impl Timetables for RedisStore {
+    async fn put_schedules(&self, writes: Vec<(Expect, ScheduleState)>) -> Result<Vec<bool>> {
+        self.store.put_schedules(writes).await
+    }
+
+    async fn remove_schedule(&self, name: &str, act: &Act) -> Result<bool> {
+        self.store.remove_schedule(name, act).await
+    }
+
+    async fn schedule(&self, name: &str) -> Result<Option<DueSchedule>> {
+        self.store.schedule(name).await
+    }
+
+    async fn schedules(&self, page: &PageRequest) -> Result<Page<DueSchedule>> {
+        self.store.schedules(page).await
+    }
+
+    async fn due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<(Vec<DueSchedule>, Option<Timestamp>)> {
+        self.store.due(now, limit).await
+    }
+
+    async fn fire(&self, plans: Vec<FirePlan>, now: Timestamp) -> Result<Vec<bool>> {
+        let starts = plans.iter().flat_map(|plan| plan.starts.iter().map(|start| start.task.id));
+        let starts = starts.collect();
+        let answers = self.store.fire(plans, now).await?;
+        self.moved(starts).await;
+        Ok(answers)
+    }
+
+    async fn occurrences(
+        &self,
+        schedule: Option<&str>,
+        page: &PageRequest,
+    ) -> Result<Page<Occurrence>> {
+        self.store.occurrences(schedule, page).await
+    }
+
+    async fn fired_between(
+        &self,
+        schedule_uid: Uuid,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<(Occurrence, Option<State>)>> {
+        self.store.fired_between(schedule_uid, from, to).await
+    }
+
+    async fn live(&self, schedule_uid: Uuid) -> Result<Live> {
+        self.store.live(schedule_uid).await
+    }
+}
+
+#[async_trait]
+impl Records for RedisStore {
+    async fn tasks(&self, filter: &TaskFilter, page: &PageRequest) -> Result<Page<Task>> {
+        self.store.tasks(filter, page).await
+    }
+
+    async fn task(&self, id: TaskId) -> Result<Option<Task>> {
+        self.store.task(id).await
+    }
+
+    async fn attempts(&self, id: TaskId) -> Result<Vec<Attempt>> {
+        self.store.attempts(id).await
+    }
+
+    async fn surroundings(&self, task: &Task, now: Timestamp) -> Result<Surroundings> {
+        self.store.surroundings(task, now).await
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: &DeadLetterFilter,
+        order: Order,
+        page: &PageRequest,
+    ) -> Result<Page<Task>> {
+        self.store.dead_letters(filter, order, page).await
+    }
+
+    async fn dead_letter_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>> {
+        self.store.dead_letter_groups(filter).await
+    }
+
+    async fn settings(&self) -> Result<Settings> {
+        self.store.settings().await
+    }
+
+    async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()> {
+        self.store.change_setting(change, audit).await
+    }
+
+    async fn stats(&self, now: Timestamp) -> Result<Stats> {
+        self.store.stats(now).await
+    }
+
+    async fn ledger(&self, kind: &str, key: &str) -> Result<Option<LedgerEntry>> {
+        self.store.ledger(kind, key).await
+    }
+
+    async fn forget_key(&self, kind: &str, key: &str, act: &Act) -> Result<bool> {
+        self.store.forget_key(kind, key, act).await
+    }
+
+    async fn audit(&self, page: &PageRequest) -> Result<Page<AuditEntry>> {
+        self.store.audit(page).await
+    }
+
+    async fn record(&self, entry: AuditEntry) -> Result<()> {
+        self.store.record(entry).await
+    }
+
+    async fn put_operation(&self, operation: &Operation) -> Result<()> {
+        self.store.put_operation(operation).await
+    }
+
+    async fn operation(&self, id: Uuid) -> Result<Option<Operation>> {
+        self.store.operation(id).await
+    }
+
+    async fn running_operations(&self) -> Result<Vec<Operation>> {
+        self.store.running_operations().await
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>> {
+        self.store.tokens().await
+    }
+
+    async fn put_token(&self, token: &Token) -> Result<()> {
+        self.store.put_token(token).await
+    }
+
+    async fn revoke_token(&self, name: &str) -> Result<bool> {
+        self.store.revoke_token(name).await
+    }
+
+    async fn note(&self, key: &str) -> Result<Option<String>> {
+        self.store.note(key).await
+    }
+
+    async fn put_note(&self, key: &str, value: &str) -> Result<()> {
+        self.store.put_note(key, value).await
+    }
+}
+
+#[async_trait]
+impl Outbox for RedisStore {
+    async fn raise(&self, alerts: Vec<Alert>, read: bool) -> Result<()> {
+        self.store.raise(alerts, read).await
+    }
+
+    async fn tray(&self, turn: &Turn) -> Result<Option<Tray>> {
+        self.store.tray(turn).await
+    }
+
+    async fn file(&self, teller: &str, read: &[u64], state: &str) -> Result<bool> {
+        self.store.file(teller, read, state).await
+    }
+
+    async fn alerts(&self, page: &PageRequest) -> Result<Page<Alert>> {
+        self.store.alerts(page).await
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    fn info(&self) -> StoreInfo {
+        self.store.info()
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        vec![self.part()]
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.store.ping().await
+    }
+
+    async fn clock(&self) -> Result<Option<Timestamp>> {
+        self.store.clock().await
+    }
+
+    async fn heartbeat(&self, node_id: &str, schedules: bool, at: Timestamp) -> Result<()> {
+        self.store.heartbeat(node_id, schedules, at).await?;
+        self.show_heartbeat(node_id, schedules, at).await;
+        Ok(())
+    }
+
+    async fn changed(&self) {
+        tokio::select! {
+            // It may be about something that no hint tells of.
+            () = self.store.changed() => self.looks.doubt_all(),
+            () = self.link.heard.notified() => {}
+        }
+    }
+
+    async fn worker_died(&self) {
+        self.store.worker_died().await;
+    }
+
+    async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned> {
+        self.store.prune(retention, now, limit).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.stop();
+        self.store.close().await
+    }
+}

@@ -1,0 +1,3 @@
+-- Purpose: the one who tells has it.
+-- Index: primary key.
+UPDATE alert SET read = 1 WHERE number = ?1

@@ -1,0 +1,226 @@
+//! What the hot verbs cost the database, by what it counts: entries and blocks, not time.
+
+#![cfg(feature = "postgres")]
+
+#[path = "postgres_cost/plans.rs"]
+mod plans;
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use matins_core::lifecycle::{Outcome, Trace, settle};
+use matins_core::retry::RetryPolicy;
+use matins_core::store::{
+    ClaimBatch, ClaimRequest, Queue as _, Records as _, Retention, Store as _, Types,
+};
+use matins_core::task::{NewTask, TaskId, WorkerId};
+use matins_core::{Json, store::Settled};
+use matins_store::PostgresStore;
+use matins_store::postgres::Options;
+use matins_store::postgres::bare::Scratch;
+use matins_store::postgres::filling::Filling;
+use matins_testbed::Postgres;
+use tokio_postgres::{Client, NoTls};
+use uuid::Uuid;
+
+const POOL: &str = "default";
+const KIND: &str = "noop";
+
+struct Bed {
+    store: PostgresStore,
+    scratch: Scratch,
+    eye: Client,
+}
+
+/// Index entries of tasks in line that were walked over since the database was made.
+async fn walked(eye: &Client) -> i64 {
+    let sql = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'ready_pkey'";
+    eye.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+impl Bed {
+    async fn new(filling: Filling<'_>) -> Self {
+        let scratch = Scratch::new(&Postgres::shared().url("postgres")).await.unwrap();
+        let store = PostgresStore::open(scratch.url(), Options::default()).await.unwrap();
+        Filling { pool: POOL, kind: KIND, payload: "{}", ..filling }.pour(&scratch).await.unwrap();
+        let (eye, connection) = tokio_postgres::connect(scratch.url(), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        Self { store, scratch, eye }
+    }
+
+    async fn claim(&self, max: usize) -> ClaimBatch {
+        let now = Timestamp::now();
+        let request = ClaimRequest {
+            worker: WorkerId("w".into()),
+            pool: Some(POOL.into()),
+            types: Types::Any,
+            ids: None,
+            max,
+            token: 1,
+            repeated: false,
+            lease_until: Some(now + Duration::from_secs(600)),
+            now,
+        };
+        self.store.claim(request).await.unwrap()
+    }
+
+    async fn complete(&self, batch: &ClaimBatch) {
+        let now = Timestamp::now();
+        let done = || Outcome::Completed { result: None, result_dropped_bytes: None };
+        let items = batch.claimed.iter().map(|claimed| {
+            settle(claimed, done(), Trace::default(), &RetryPolicy::default(), now, 0.0)
+        });
+        let answers = self.store.settle(items.collect()).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Settled::Done(_))));
+    }
+
+    async fn put(&self, n: usize, priority: i16) -> Vec<TaskId> {
+        let now = Timestamp::now();
+        let payload = Json::trusted("{}".to_owned());
+        let task = |_| NewTask {
+            priority,
+            ..NewTask::new(TaskId(Uuid::now_v7()), KIND, payload.clone(), now)
+        };
+        let tasks: Vec<NewTask> = (0..n).map(task).collect();
+        let ids = tasks.iter().map(|task| task.id).collect();
+        self.store.enqueue(tasks, now).await.unwrap();
+        ids
+    }
+
+    /// Blocks that a claim looks at, once what has to be warmed up is warm.
+    async fn blocks_of_a_claim(&self, max: usize) -> u64 {
+        let sql = format!(
+            "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT fence FROM
+             matins.claim('w', '{POOL}', NULL, {max}, 1, now() + interval '1 hour', now(), '{{}}',
+                          '{{}}', '-infinity')"
+        );
+        let mut last = 0;
+        // The sixth one is the first with a plan for any values.
+        for _ in 0..8 {
+            let rows = self.eye.query(&sql, &[]).await.unwrap();
+            let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+            assert!(lines[0].contains(&format!("rows={}", max + 1)), "{lines:?}");
+            let buffers = lines.iter().find(|line| line.contains("Buffers: shared")).unwrap();
+            let count = |name| {
+                let (_, rest) = buffers.split_once(name)?;
+                rest.split(' ').next()?.parse::<u64>().ok()
+            };
+            last = count("hit=").unwrap_or(0) + count("read=").unwrap_or(0);
+        }
+        last
+    }
+
+    /// Entries that `n` claims of `max` walk over, each.
+    async fn entries_of_a_claim(&self, n: i64, max: usize) -> i64 {
+        self.told(max).await;
+        let before = walked(&self.eye).await;
+        for _ in 1..n {
+            assert_eq!(self.claim(max).await.claimed.len(), max);
+        }
+        self.told(max).await;
+        (walked(&self.eye).await - before) / n
+    }
+
+    /// A session tells what it has counted with a transaction a second after it last did.
+    async fn told(&self, max: usize) {
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        assert_eq!(self.claim(max).await.claimed.len(), max);
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+
+    async fn end(self) {
+        assert_eq!(self.store.check_invariants().await.unwrap(), Vec::<String>::new());
+        self.store.close().await.unwrap();
+        self.scratch.remove().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_looks_at_no_more_whatever_else_is_there() {
+    let none = Filling::default();
+    let small = Bed::new(Filling { pending: 2_000, ..none }).await;
+    let large = Filling { pending: 60_000, later: 30_000, finished: 60_000, ..none };
+    let large = Bed::new(large).await;
+    let (few, many) = (small.blocks_of_a_claim(100).await, large.blocks_of_a_claim(100).await);
+    // A tree of more rows is a level higher.
+    assert!(many <= few * 3 / 2 + 100, "{many} blocks against {few}");
+    small.end().await;
+    large.end().await;
+}
+
+/// While nothing can be vacuumed, claims begin where the live rows begin, and what comes to stand
+/// before that is run all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_held_elsewhere_does_not_make_claims_walk_further_and_further() {
+    let bed = Bed::new(Filling { pending: 60_000, ..Filling::default() }).await;
+    let held = bed.scratch.hold().await.unwrap();
+    for _ in 0..15 {
+        let batch = bed.claim(2_000).await;
+        assert_eq!(batch.claimed.len(), 2_000);
+        bed.complete(&batch).await;
+    }
+    // Without floors each of these would walk over the 30 000 that are gone.
+    let entries = bed.entries_of_a_claim(10, 100).await;
+    assert!(entries < 20_000, "{entries} entries for a claim of 100");
+    // One that comes before all others, taken in here.
+    let first = bed.put(1, 100).await;
+    assert_eq!(bed.claim(1).await.claimed[0].task.id, first[0]);
+    // One that another node takes in: found by the next claim from the very left.
+    let other = PostgresStore::open(bed.scratch.url(), Options::default()).await.unwrap();
+    let now = Timestamp::now();
+    let payload = Json::trusted("{}".to_owned());
+    let mut urgent = NewTask::new(TaskId(Uuid::now_v7()), KIND, payload, now);
+    urgent.priority = 100;
+    let id = urgent.id;
+    other.enqueue(vec![urgent], now).await.unwrap();
+    let found = async {
+        loop {
+            let batch = bed.claim(1).await;
+            if batch.claimed.iter().any(|claimed| claimed.task.id == id) {
+                return;
+            }
+            bed.complete(&batch).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), found).await.expect("it is found");
+    other.close().await.unwrap();
+    drop(held);
+    bed.end().await;
+}
+
+/// Somebody holds a table: upkeep gives up in time, and leaves nothing waiting behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upkeep_gives_up_in_time() {
+    let bed = Bed::new(Filling { pending: 10, ..Filling::default() }).await;
+    let options = Options { connections: 6, ..Options::default() };
+    let store = PostgresStore::open(bed.scratch.url(), options).await.unwrap();
+    let locked = "BEGIN; LOCK TABLE matins.expiring, matins.running, matins.tally, matins.exec_key,
+        matins.history, matins.schedule IN ACCESS EXCLUSIVE MODE";
+    bed.eye.batch_execute(locked).await.unwrap();
+    let now = Timestamp::now();
+    let retention = Retention { ledger: Some(Duration::from_secs(1)), ..Retention::default() };
+    let began = Instant::now();
+    let (expired, lapsed, figures, pruned) = tokio::join!(
+        store.expire(now, 10),
+        store.lapsed(now, 10),
+        store.stats(now),
+        store.prune(&retention, now, 10),
+    );
+    let said =
+        [expired.unwrap_err(), lapsed.unwrap_err(), figures.unwrap_err(), pruned.unwrap_err()];
+    assert!(began.elapsed() < Options::default().patience, "{:?}", began.elapsed());
+    for error in said {
+        assert!(error.is_transient() && error.to_string().contains("57014"), "{error}");
+    }
+    let waiting = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let waiting: i64 = bed.eye.query_one(waiting, &[]).await.unwrap().get(0);
+    assert_eq!(waiting, 0);
+    bed.eye.batch_execute("ROLLBACK").await.unwrap();
+    // The connections are as good as before.
+    store.expire(now, 10).await.unwrap();
+    store.prune(&retention, now, 10).await.unwrap();
+    store.close().await.unwrap();
+    bed.end().await;
+}
