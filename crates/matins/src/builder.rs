@@ -66,14 +66,23 @@ pub struct MatinsBuilder {
 /// A running Matins: enqueue through it, shut it down when the program ends.
 pub struct Matins {
     engine: Engine,
-    /// Engine loops and each pool's handlers run on threads of their own.
-    threads: Option<Threads>,
+    threads: Threads,
     _lock: Option<NodeLock>,
 }
 
+/// Engine loops and each pool's handlers run on threads of their own.
+///
+/// Dropped without [`Matins::shutdown`], or after a start that failed, they end at once, whoever
+/// drops them; claims are recovered at the next start.
 struct Threads {
-    engine: Runtime,
-    pools: Vec<Runtime>,
+    engine: Handle,
+    all: Vec<Runtime>,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.all.drain(..).for_each(Runtime::shutdown_background);
+    }
 }
 
 /// Threads of the engine loops: enough that one blocked in the kernel does not stop the lease.
@@ -128,26 +137,11 @@ impl Matins {
     }
 
     /// Lets running tasks end within the drain limit, gives the rest back, closes the store.
-    pub async fn shutdown(mut self) {
+    pub async fn shutdown(self) {
         let engine = self.engine.clone();
-        if let Some(threads) = self.threads.take() {
-            let stopped = threads.engine.spawn(async move { engine.shutdown().await });
-            if stopped.await.is_err() {
-                tracing::error!("the engine panicked while it shut down");
-            }
-            threads.engine.shutdown_background();
-            threads.pools.into_iter().for_each(Runtime::shutdown_background);
-        }
-    }
-}
-
-impl Drop for Matins {
-    /// Without `shutdown` the engine's threads end at once; its claims are recovered at the next
-    /// start.
-    fn drop(&mut self) {
-        if let Some(threads) = self.threads.take() {
-            threads.engine.shutdown_background();
-            threads.pools.into_iter().for_each(Runtime::shutdown_background);
+        let stopped = self.threads.engine.spawn(async move { engine.shutdown().await });
+        if stopped.await.is_err() {
+            tracing::error!("the engine panicked while it shut down");
         }
     }
 }
@@ -228,13 +222,14 @@ impl MatinsBuilder {
         let kind = store.info().kind.to_owned();
         let rules = self.rules()?;
         let client = Client::with_clock(store, rules.clone(), self.clock.clone());
-        let mut pools = Vec::new();
-        let executors = self.executors(&client, &rules, &mut pools)?;
         let engine_threads = Builder::new_multi_thread()
             .worker_threads(ENGINE_THREADS)
             .thread_name("matins-engine")
             .enable_all()
             .build()?;
+        let engine = engine_threads.handle().clone();
+        let mut threads = Threads { engine, all: vec![engine_threads] };
+        let executors = self.executors(&client, &rules, &mut threads.all)?;
         let mut config = EngineConfig { sole: lock.is_some(), ..self.config };
         if config.node_id.is_empty() {
             config.node_id = match &*kind {
@@ -242,9 +237,8 @@ impl MatinsBuilder {
                 _ => "library".to_owned(),
             };
         }
-        let starting = engine_threads.spawn(Engine::start(client, config, executors));
+        let starting = threads.engine.spawn(Engine::start(client, config, executors));
         let engine = starting.await.map_err(io::Error::other)??;
-        let threads = Some(Threads { engine: engine_threads, pools });
         let matins = Matins { engine, threads, _lock: lock };
         for spec in self.schedules {
             matins.client().put_schedule(spec, "library").await?;

@@ -1,11 +1,13 @@
 //! The library on PostgreSQL: effect and completion in the caller's own transaction, counted by
 //! the table of effects.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use matins::tokio_postgres::{Client, NoTls};
 use matins::{Backoff, Context, Matins, MatinsBuilder, Policy, State, Task, TaskError};
+use matins_core::store::Store;
 use matins_core::task::{AttemptOutcome, ErrorClass};
 use matins_testbed::Postgres;
 use serde::{Deserialize, Serialize};
@@ -180,6 +182,16 @@ async fn two_programs_on_one_database_share_the_work() {
     assert!(names.len() == 2 && names[0] != names[1], "{names:?}");
     a.shutdown().await;
     b.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_store_that_fails_at_the_start_is_an_error_and_no_panic() {
+    let (url, _client) = bed().await;
+    let store = matins_store::PostgresStore::open(&url, Default::default()).await.unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    store.close().await.unwrap();
+    let Err(error) = Matins::with_store(store).handler(does).start().await else { panic!() };
+    assert!(error.to_string().contains("the store is closed"), "{error}");
 }
 
 #[tokio::test]
