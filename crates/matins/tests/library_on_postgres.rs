@@ -9,6 +9,8 @@ use matins::tokio_postgres::{Client, NoTls};
 use matins::{Backoff, Context, Matins, MatinsBuilder, Policy, State, Task, TaskError};
 use matins_core::store::Store;
 use matins_core::task::{AttemptOutcome, ErrorClass};
+use matins_store::PostgresStore;
+use matins_store::postgres::Options;
 use matins_testbed::Postgres;
 use serde::{Deserialize, Serialize};
 
@@ -187,7 +189,7 @@ async fn two_programs_on_one_database_share_the_work() {
 #[tokio::test]
 async fn a_store_that_fails_at_the_start_is_an_error_and_no_panic() {
     let (url, _client) = bed().await;
-    let store = matins_store::PostgresStore::open(&url, Default::default()).await.unwrap();
+    let store = PostgresStore::open(&url, Options::default()).await.unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
     store.close().await.unwrap();
     let Err(error) = Matins::with_store(store).handler(does).start().await else { panic!() };
