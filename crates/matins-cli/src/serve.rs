@@ -177,7 +177,6 @@ impl Starting {
             Some(_) => Some(lock(config).await?),
             None => None,
         };
-        let store = storage::open(config).await?;
         let listener = if serve.does(Role::Api) { Some(listen(config.listen)?) } else { None };
         let port = listener.as_ref().map_or(config.listen.port(), |(_, at)| at.port());
         let name = place::node_name(config, port);
@@ -185,6 +184,8 @@ impl Starting {
             Some(lock) => (lock, name),
             None => lock_node(config, name).await?,
         };
+        let spool = place::journal_spool(config, &node_id);
+        let store = storage::open_with(config, Some(spool)).await?;
         Ok(Self { lock, store, listener, node_id })
     }
 

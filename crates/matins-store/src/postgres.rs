@@ -38,8 +38,10 @@ mod link;
 pub mod migrate;
 mod outbox;
 mod port;
-mod prune;
+pub(crate) mod prune;
 mod records;
+#[cfg(feature = "redis")]
+pub(crate) mod replay;
 mod row;
 mod schedules;
 pub mod schema;
