@@ -65,6 +65,18 @@ pub(crate) struct RedisPlace {
     pub(crate) outage_after: Duration,
     pub(crate) accept_volatile: bool,
     pub(crate) journal_key: Option<Secret>,
+    /// What is mirrored; `None`: nothing.
+    pub(crate) mirror: Option<RedisMirror>,
+    /// How long a node may work from Redis alone.
+    pub(crate) outage_window: Duration,
+}
+
+/// How much accepted work lies in Redis too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RedisMirror {
+    pub(crate) horizon: Duration,
+    pub(crate) tasks: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A text that is never shown.

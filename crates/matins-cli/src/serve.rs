@@ -185,7 +185,8 @@ impl Starting {
             None => lock_node(config, name).await?,
         };
         let spool = place::journal_spool(config, &node_id);
-        let store = storage::open_with(config, Some(spool)).await?;
+        let node = storage::Node { name: node_id.clone(), spool };
+        let store = storage::open_with(config, Some(node)).await?;
         Ok(Self { lock, store, listener, node_id })
     }
 

@@ -10,7 +10,7 @@ use matins_store::{
     Migrate, Migration, PostgresStore, RedisStore, SqliteStore, postgres, redis, sqlite,
 };
 
-use crate::config::{Config, RedisPlace, StoreLocation};
+use crate::config::{Config, StoreLocation};
 use crate::failure::{Exit, Failure, Result};
 use crate::place;
 
@@ -58,8 +58,13 @@ pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Store>> {
     open_with(config, None).await
 }
 
-/// For a node, which has a spool for what it promises while the database is away.
-pub(crate) async fn open_with(config: &Config, spool: Option<PathBuf>) -> Result<Arc<dyn Store>> {
+/// A server, which has a spool for what it promises while the database is away.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) spool: PathBuf,
+}
+
+pub(crate) async fn open_with(config: &Config, node: Option<Node>) -> Result<Arc<dyn Store>> {
     make_folder(config)?;
     let migrate = if config.migrate_by_itself { Migrate::Auto } else { Migrate::Manual };
     let opened: std::result::Result<Arc<dyn Store>, StoreError> = match &config.store {
@@ -75,7 +80,7 @@ pub(crate) async fn open_with(config: &Config, spool: Option<PathBuf>) -> Result
             let connections = config.store_connections;
             let options = postgres::Options { migrate, connections, ..Default::default() };
             match PostgresStore::open(&url.0, options).await {
-                Ok(store) => in_front_of(store, config.redis.as_ref(), spool).await,
+                Ok(store) => in_front_of(store, config, node).await,
                 Err(error) => Err(error),
             }
         }
@@ -86,17 +91,27 @@ pub(crate) async fn open_with(config: &Config, spool: Option<PathBuf>) -> Result
 /// With Redis in front of it, if there is one.
 async fn in_front_of(
     store: PostgresStore,
-    redis: Option<&RedisPlace>,
-    spool: Option<PathBuf>,
+    config: &Config,
+    node: Option<Node>,
 ) -> std::result::Result<Arc<dyn Store>, StoreError> {
-    let Some(place) = redis else { return Ok(Arc::new(store)) };
-    let outage = spool.map(|spool| redis::OutageOptions {
-        spool,
+    let Some(place) = &config.redis else { return Ok(Arc::new(store)) };
+    let name = node.as_ref().map(|node| node.name.clone()).unwrap_or_default();
+    let outage = node.map(|node| redis::OutageOptions {
+        spool: node.spool,
         after: place.outage_after,
         accept_volatile: place.accept_volatile,
         seal: Seal::new(place.journal_key.as_ref().map(|key| &*key.0)),
     });
-    let options = redis::Options { prefix: place.prefix.clone(), outage, ..Default::default() };
+    let mirror = place.mirror.map(|mirror| redis::MirrorOptions {
+        horizon: mirror.horizon,
+        tasks: usize::try_from(mirror.tasks).unwrap_or(usize::MAX),
+        bytes: mirror.bytes,
+        window: place.outage_window,
+        node: name,
+        types: Arc::new(config.rules.types.keys().cloned().collect()),
+    });
+    let prefix = place.prefix.clone();
+    let options = redis::Options { prefix, outage, mirror, ..Default::default() };
     Ok(Arc::new(RedisStore::open(store, &place.url.0, options).await?))
 }
 

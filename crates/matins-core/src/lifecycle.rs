@@ -20,10 +20,11 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::Json;
 use crate::retry::{RETRY_AFTER_MAX, RetryPolicy};
-use crate::task::{AttemptOutcome, Claim, Claimed, ErrorClass, Output, Task, TaskError};
+use crate::task::{AttemptOutcome, Claim, Claimed, ErrorClass, Output, State, Task, TaskError};
 
 /// Losses from which a task runs alone.
 pub const QUARANTINE_LOSSES: u32 = 2;
@@ -87,7 +88,7 @@ pub enum RetryAfter {
 }
 
 /// What a run left behind beside its outcome.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Trace {
     pub exit_code: Option<i32>,
     pub http_status: Option<u16>,
@@ -95,7 +96,8 @@ pub struct Trace {
 }
 
 /// Where a task goes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Next {
     Completed {
         result: Option<Json>,
@@ -108,12 +110,20 @@ pub enum Next {
     /// A dead letter.
     Failed,
     Cancelled {
+        /// There is one alone that a run can end for.
+        #[serde(skip, default = "cancelled")]
         reason: &'static str,
     },
 }
 
+fn cancelled() -> &'static str {
+    "cancelled"
+}
+
 /// One fenced write: how the attempt ended and where the task goes.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// Its serialised form is that of the outage journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settlement {
     pub claim: Claim,
     pub attempt: u32,
@@ -133,6 +143,21 @@ pub struct Settlement {
 }
 
 impl Settlement {
+    /// The pending task that its task becomes, when it is to run again; `None`: it has ended.
+    pub fn again(&self, task: &Task) -> Option<Task> {
+        let Next::Again { run_at } = self.next else { return None };
+        Some(Task {
+            state: State::Pending,
+            run_at,
+            attempt: self.attempt,
+            retries: self.retries,
+            losses: self.losses,
+            interruptions: self.interruptions,
+            error: self.error.clone(),
+            ..task.clone()
+        })
+    }
+
     /// Where the task goes and its retries then, now that it is known whether a cancel was
     /// recorded before this write.
     pub fn taken(&self, cancel_requested: bool) -> (&Next, u32) {
@@ -161,7 +186,7 @@ pub fn settle(
         trace,
         finished_at: now,
         next: Next::Failed,
-        next_if_cancelled: Next::Cancelled { reason: "cancelled" },
+        next_if_cancelled: Next::Cancelled { reason: cancelled() },
         retries_before: task.retries,
         retries: task.retries,
         losses: task.losses,
@@ -187,7 +212,7 @@ pub fn settle(
         Outcome::Cancelled => {
             s.outcome = AttemptOutcome::Cancelled;
             s.error = Some(TaskError::new(ErrorClass::Cancelled, "cancelled while running"));
-            s.next = Next::Cancelled { reason: "cancelled" };
+            s.next = Next::Cancelled { reason: cancelled() };
         }
         Outcome::Lost { error } => {
             s.outcome = AttemptOutcome::Lost;

@@ -488,6 +488,13 @@ pub trait Queue: Send + Sync {
     /// those that should be cancelled, in the order of `claims`.
     async fn extend(&self, claims: &[Claim], lease_until: Timestamp) -> Result<Extended>;
 
+    /// Whether a claim that this store handed out has a lease of its own, which its holder renews
+    /// by `extend`, because it was made while the database was away.
+    fn is_journalled(&self, claim: &Claim) -> bool {
+        let _ = claim;
+        false
+    }
+
     /// Running tasks of this worker that somebody wants to end, in the order they were claimed.
     async fn cancel_requests(&self, worker: &WorkerId) -> Result<Vec<TaskId>>;
 

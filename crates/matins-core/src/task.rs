@@ -155,7 +155,9 @@ pub fn order_key(run_at: Timestamp, priority: i16) -> i64 {
 }
 
 /// A stored task as anybody may see it.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// Its serialised form is that of the mirror in Redis and of the outage journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     pub id: TaskId,
     pub kind: Name,
@@ -260,7 +262,8 @@ impl Task {
 }
 
 /// Where the acceptance of a task is safe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Durability {
     Store,
     /// The database is away: in Redis, which keeps it on disk, and in the spool of the node.
@@ -384,8 +387,9 @@ words!(
 );
 
 /// Bytes a run wrote, as kept: stdout and stderr in order of arrival.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Output {
+    #[serde(with = "bytes_as_text")]
     pub bytes: Vec<u8>,
     /// How many bytes were left out, and where in `bytes` the gap lies.
     pub dropped: u64,
@@ -412,6 +416,21 @@ impl Output {
     }
 }
 
+/// Bytes in JSON, a character of the same number for each: text stays as short as it is.
+mod bytes_as_text {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&bytes.iter().map(|byte| char::from(*byte)).collect::<String>())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        let byte = |c: char| u8::try_from(u32::from(c)).map_err(serde::de::Error::custom);
+        text.chars().map(byte).collect()
+    }
+}
+
 /// One run of a task. `outcome: None` is the one that is running.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attempt {
@@ -434,7 +453,7 @@ pub struct Claimed {
 }
 
 /// The proof of a claim. Every write about a running task carries it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claim {
     pub id: TaskId,
     /// Grows with every claim of a store; a later claim of the task has a higher one.
@@ -444,7 +463,7 @@ pub struct Claim {
 }
 
 /// Whom a claim belongs to: one incarnation of a process, never just a name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WorkerId(pub Name);
 
 impl WorkerId {

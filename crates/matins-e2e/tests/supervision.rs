@@ -143,6 +143,7 @@ fn a_loop_that_hangs_is_named_and_the_process_started_again() {
         "reaper",
         "lease",
         "lease_enforcer",
+        "own_leases",
         "cancels",
         "settings",
         "operations",

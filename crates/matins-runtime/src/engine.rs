@@ -233,6 +233,7 @@ impl Engine {
         core.loops.spawn(completer::run(core.clone(), finished));
         core.loops.spawn(lease::keep(core.clone()));
         core.loops.spawn(lease::enforce(core.clone()));
+        core.loops.spawn(lease::keep_own(core.clone()));
         core.loops.spawn(lease::watch_cancels(core.clone()));
         core.loops.spawn(health::watch_store(core.clone()));
         core.loops.spawn(health::heartbeat(core.clone()));

@@ -35,6 +35,8 @@ mod gate;
 pub(crate) mod hints;
 mod invariants;
 mod link;
+#[cfg(feature = "redis")]
+pub(crate) mod member;
 pub mod migrate;
 mod outbox;
 mod port;

@@ -23,6 +23,7 @@
 //! | `scheduler:heartbeat`, `scheduler:heartbeat:<node>` | string | Unix seconds, for 120 s |
 //! | `store_id` | string | whose hints these are |
 //! | `drift`, `reconciled`, `reconciling` | string | the last drift; who reads the lines, and when |
+//! | `mirror:…` | | whole tasks: [`mirror`] |
 //! | `journal` | stream | what was promised while PostgreSQL was away, and is not in it yet |
 //! | `journal:tasks` | hash | by id, the entries of tasks in it |
 //! | `journal:refused` | list | what was found in the stream and is no entry |
@@ -49,6 +50,7 @@ mod claim;
 pub(crate) mod hint;
 mod journal;
 mod link;
+mod mirror;
 mod outage;
 mod port;
 mod pusher;
@@ -71,6 +73,8 @@ use address::Address;
 use claim::Looks;
 use link::Link;
 pub use link::{Identity, Times};
+use mirror::Mirror;
+pub use mirror::MirrorOptions;
 use outage::Outage;
 pub use outage::OutageOptions;
 use pusher::{Note, Pusher};
@@ -89,11 +93,13 @@ pub struct Options {
     pub times: Times,
     /// What is done when PostgreSQL is away; `None`: nothing, calls are refused.
     pub outage: Option<OutageOptions>,
+    /// Whole tasks are in Redis, and run from there then; `None`: hints alone.
+    pub mirror: Option<MirrorOptions>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { prefix: "matins:".to_owned(), times: Times::default(), outage: None }
+        Self { prefix: "matins:".to_owned(), times: Times::default(), outage: None, mirror: None }
     }
 }
 
@@ -109,6 +115,7 @@ pub struct RedisStore {
     reconciler: Mutex<Option<Reconciler>>,
     reconciling: OnceLock<()>,
     outage: Option<Arc<Outage>>,
+    mirror: Option<Arc<Mirror>>,
     /// Answers of the database that stand in for it while it is away.
     known: Known,
     thread: Mutex<Option<OwnThread>>,
@@ -119,7 +126,7 @@ impl RedisStore {
     /// away is no error: it may come.
     pub async fn open(store: PostgresStore, address: &str, options: Options) -> Result<Self> {
         use matins_core::store::{Records as _, Store as _};
-        let Options { prefix, times, outage } = options;
+        let Options { prefix, times, outage, mirror } = options;
         if prefix.is_empty() {
             return Err(StoreError::Broken("redis_prefix: must not be empty".to_owned()));
         }
@@ -133,12 +140,19 @@ impl RedisStore {
         let pusher = Pusher::start(&link, &store, &thread);
         let reconciler = Reconciler::new(&link, &store);
         let outage = outage.map(|options| Outage::start(&store, &link, &thread, options));
+        let outage = outage.transpose()?;
+        let mirror =
+            mirror.map(|options| Mirror::new(&store, &link, outage.clone(), options));
+        if let (Some(outage), Some(mirror)) = (&outage, &mirror) {
+            outage.goes_on_with(mirror);
+        }
         let store = Self {
             drift: reconciler.drift.clone(),
             wanted: reconciler.wanted.clone(),
             reconciler: Mutex::new(Some(reconciler)),
             reconciling: OnceLock::new(),
-            outage: outage.transpose()?,
+            outage,
+            mirror,
             known: Known::default(),
             store,
             link,
@@ -152,6 +166,10 @@ impl RedisStore {
             Box::pin(outage.replay_soon()).await;
             // What an enqueue asks for must be known when the database goes.
             tokio::try_join!(store.settings(), store.tokens(), store.stats(Timestamp::now()))?;
+        }
+        if let Some(mirror) = &store.mirror {
+            let thread = store.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            thread.iter().for_each(|thread| mirror.start(thread));
         }
         Ok(store)
     }
@@ -169,6 +187,11 @@ impl RedisStore {
     /// Tasks claimed through hints, and without them, by this process.
     pub fn claimed(&self) -> (u64, u64) {
         self.counts.read()
+    }
+
+    /// Whether tasks lie in Redis, so that this process could run them without PostgreSQL.
+    pub fn mirrors(&self) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| mirror.is_leased())
     }
 
     /// The store underneath.
@@ -191,6 +214,9 @@ impl RedisStore {
 
     /// These may stand in line elsewhere now.
     async fn moved(&self, ids: Vec<TaskId>) {
+        if let Some(mirror) = &self.mirror {
+            mirror.offer(&ids);
+        }
         if !ids.is_empty() && !self.pusher.tell(Note::Ask(ids)).await {
             // Whoever is woken by what has happened must not find a line that says nothing of it.
             self.looks.doubt_all();
@@ -200,6 +226,11 @@ impl RedisStore {
     /// Whether PostgreSQL is away, and tasks are journalled.
     fn stands_in(&self) -> bool {
         self.outage.as_ref().is_some_and(|outage| outage.is_on())
+    }
+
+    /// Whether the journal has entries that the database may lack.
+    fn journals(&self) -> bool {
+        self.outage.as_ref().is_some_and(|outage| outage.entries() > 0)
     }
 
     /// A task that waits in the journal for the database.
@@ -263,6 +294,11 @@ impl RedisStore {
                     name: "journal_entries",
                     about: "Entries of the outage journal that PostgreSQL does not have yet",
                     value: journalled,
+                },
+                Figure {
+                    name: "redis_mirrored",
+                    about: "Tasks in Redis that can run while PostgreSQL is away",
+                    value: self.mirror.as_ref().map_or(0, |mirror| mirror.count()),
                 },
                 Figure {
                     name: "outage_mode",

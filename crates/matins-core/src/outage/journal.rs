@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use uuid::Uuid;
 
-use crate::task::{Durability, NewTask};
+use crate::lifecycle::Settlement;
+use crate::task::{Claim, Durability, NewTask, Task, TaskId, WorkerId};
 
 /// What a Redis says about what it keeps. What it does not say counts as no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +42,31 @@ pub struct Entry {
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     Enqueue(Box<NewTask>),
+    Claim(Box<DarkClaim>),
+    /// A run under a claim of the journal has ended.
+    Settle(Box<Settlement>),
+}
+
+impl Change {
+    pub fn task(&self) -> TaskId {
+        match self {
+            Self::Enqueue(task) => task.id,
+            Self::Claim(claim) => claim.claim.id,
+            Self::Settle(settlement) => settlement.claim.id,
+        }
+    }
+}
+
+/// A claim that was made without the database.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DarkClaim {
+    pub claim: Claim,
+    /// As it runs: the database may not know it yet.
+    pub task: Task,
+    pub worker: WorkerId,
+    /// Who holds it, and in which of its times in the dark.
+    pub member: Uuid,
+    pub episode: u64,
 }
 
 /// What seals the entries of a journal; without a key, nothing does.

@@ -12,7 +12,8 @@ use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use matins_core::executor::{Executor, Finished, Run, StopReason, Supervision};
 use matins_core::lifecycle::{Outcome, Trace, settle};
-use matins_core::task::{Claimed, ErrorClass, Task, TaskError, TaskId};
+use matins_core::lease::holder_limit;
+use matins_core::task::{Claim, Claimed, ErrorClass, Task, TaskError, TaskId};
 use tokio::sync::{Notify, watch};
 
 use super::Core;
@@ -30,6 +31,8 @@ pub(crate) struct Control {
     stop: Mutex<Option<StopReason>>,
     told: Notify,
     lease: Option<watch::Receiver<u64>>,
+    /// A lease of the claim's own, which is renewed run by run: until when it stands.
+    own: Option<(Claim, watch::Sender<u64>)>,
     live: LiveOutput,
     grace: Duration,
     /// What a shutdown leaves for the ladder.
@@ -60,9 +63,24 @@ impl Control {
         *self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs on although its lease could be judged.
+    /// Runs on although the worker's lease could be judged.
     pub(crate) fn outlives_lease(&self) -> bool {
-        self.lease.is_none()
+        self.lease.is_none() || self.own.is_some()
+    }
+
+    pub(crate) fn own_claim(&self) -> Option<Claim> {
+        self.own.as_ref().map(|(claim, _)| *claim)
+    }
+
+    /// Its own lease stands until then.
+    pub(crate) fn hold_until(&self, until_ns: u64) {
+        if let Some((_, until)) = &self.own {
+            until.send_replace(until_ns);
+        }
+    }
+
+    pub(crate) fn is_over(&self, now_ns: u64) -> bool {
+        self.own.as_ref().is_some_and(|(_, until)| *until.borrow() <= now_ns)
     }
 }
 
@@ -123,12 +141,20 @@ struct Start {
 }
 
 /// Starts claimed tasks, each in a slot.
-pub(super) fn spawn(core: &Arc<Core>, claimed: Vec<Claimed>, slots: &Arc<Slots>) {
+///
+/// `sent_ns`: when the claim was asked for; leases of its own count from then.
+pub(super) fn spawn(core: &Arc<Core>, claimed: Vec<Claimed>, slots: &Arc<Slots>, sent_ns: u64) {
     let (rules, executors) = (core.client.rules(), core.executors());
     let start = |claimed: Claimed| {
         let rule = rules.types.get(&claimed.task.kind);
         let finish = rule.is_some_and(|rule| rule.finish_on_lease_loss);
         let policy = rules.policy_for(&claimed.task);
+        let until = sent_ns + holder_limit(core.config.lease).as_nanos() as u64;
+        let own = core
+            .store()
+            .is_journalled(&claimed.claim)
+            .then(|| (claimed.claim, watch::channel(until).0));
+        let lease = own.as_ref().map_or_else(|| core.lease_until.subscribe(), |own| own.1.subscribe());
         let control = Arc::new(Control {
             id: claimed.task.id,
             attempt: claimed.task.attempt,
@@ -136,7 +162,9 @@ pub(super) fn spawn(core: &Arc<Core>, claimed: Vec<Claimed>, slots: &Arc<Slots>)
             patience: OnceLock::new(),
             stop: Mutex::default(),
             told: Notify::new(),
-            lease: (!finish).then(|| core.lease_until.subscribe()),
+            // Nobody would know of the loss of one that goes on without the store.
+            lease: (!finish || own.is_some()).then_some(lease),
+            own,
             live: core.client.inner.live.clone(),
         });
         let executor = executors.get(&claimed.task.kind).cloned();

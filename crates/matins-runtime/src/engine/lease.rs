@@ -14,9 +14,10 @@ use matins_core::executor::StopReason;
 use matins_core::lease::{holder_limit, renew_every};
 use matins_core::lifecycle::later;
 use matins_core::store::{StoreError, Types, Worker};
-use matins_core::task::{Name, WorkerId};
+use matins_core::task::{Name, TaskId, WorkerId};
 use uuid::Uuid;
 
+use super::attempt::Control;
 use super::producer::Trouble;
 use super::{Core, run_mark};
 use crate::process;
@@ -197,6 +198,10 @@ pub(super) async fn enforce(core: Arc<Core>) {
             }
             end_attempts(&core);
         }
+        let now = clock.boot_ns();
+        core.running().values().filter(|control| control.is_over(now)).for_each(|control| {
+            control.stop(StopReason::LeaseLost);
+        });
         tokio::select! {
             () = core.stop.cancelled() => return,
             changed = until.changed() => if changed.is_err() { return },
@@ -204,6 +209,49 @@ pub(super) async fn enforce(core: Arc<Core>) {
             () = tokio::time::sleep(left.clamp(Duration::from_millis(100), ENFORCE_MAX)) => {}
         }
         beat.round().await;
+    }
+}
+
+/// Renews the leases that claims have of their own: those made while the database was away.
+pub(super) async fn keep_own(core: Arc<Core>) {
+    let every = renew_every(core.config.lease);
+    let beat = core.progress.watch("own_leases", every);
+    loop {
+        let claims: Vec<_> =
+            core.running().values().filter_map(|control| control.own_claim()).collect();
+        let mut pause = every;
+        if !claims.is_empty() {
+            beat.doing("extend");
+            let sent = core.client.inner.clock.boot_ns();
+            let until = later(core.client.now(), core.config.lease);
+            match core.store().extend(&claims, until).await {
+                Ok(answer) => {
+                    let until = sent + holder_limit(core.config.lease).as_nanos() as u64;
+                    let running = core.running();
+                    for claim in &claims {
+                        // A later run of the same task has a claim of its own.
+                        let same = |control: &&Arc<Control>| control.own_claim() == Some(*claim);
+                        running.get(&claim.id).filter(same).into_iter().for_each(|control| {
+                            control.hold_until(until);
+                        });
+                    }
+                    let stop = |id: &TaskId, reason| {
+                        running.get(id).into_iter().for_each(|control| control.stop(reason));
+                    };
+                    answer.lost.iter().for_each(|id| stop(id, StopReason::LeaseLost));
+                    answer.cancel.iter().for_each(|id| stop(id, StopReason::Cancel));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "leases of runs were not renewed; trying on");
+                    pause = every.min(Duration::from_secs(1));
+                }
+            }
+        }
+        beat.round().await;
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
     }
 }
 

@@ -52,6 +52,7 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
         }
         unanswered = Some(request.token);
         beat.doing("claim");
+        let sent = core.client.inner.clock.boot_ns();
         let next_at = match core.store().claim(request).await {
             Ok(batch) => {
                 unanswered = None;
@@ -61,7 +62,7 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
                 if core.quiet.is_cancelled() {
                     return give_back(&core, batch.claimed).await;
                 }
-                start(&core, &slots, batch.claimed);
+                start(&core, &slots, batch.claimed, sent);
                 if full {
                     continue;
                 }
@@ -107,13 +108,13 @@ async fn give_back(core: &Core, claimed: Vec<Claimed>) {
     }
 }
 
-fn start(core: &Arc<Core>, slots: &Arc<Slots>, claimed: Vec<Claimed>) {
+fn start(core: &Arc<Core>, slots: &Arc<Slots>, claimed: Vec<Claimed>, sent_ns: u64) {
     let Some(first) = claimed.first() else { return };
     let now = core.client.now();
     // One pool has them all.
     let after = |one: &Claimed| until(now, one.task.run_at.max(one.task.created_at));
     core.client.inner.metrics.picked_up(&first.task.pool, claimed.iter().map(after));
-    attempt::spawn(core, claimed, slots);
+    attempt::spawn(core, claimed, slots, sent_ns);
 }
 
 /// Sleeps on the wall clock: never longer than a moment without reading it again, so that a

@@ -315,6 +315,13 @@ fn read(rows: &[Row], token: u64) -> Res<Rows> {
     Ok(read)
 }
 
+/// Of the rows of a claim: what was claimed, and its order of acceptance.
+#[cfg(feature = "redis")]
+pub(super) fn read_claims(rows: &[Row], token: u64) -> Res<(ClaimBatch, Vec<i64>)> {
+    let Rows { batch, seqs, .. } = read(rows, token)?;
+    Ok((batch, seqs))
+}
+
 /// Ids as the database takes them.
 pub(super) fn uuids(ids: &[TaskId]) -> Vec<Uuid> {
     ids.iter().map(|id| id.0).collect()

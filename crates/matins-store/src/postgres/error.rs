@@ -95,6 +95,8 @@ fn explain(error: &tokio_postgres::Error) -> StoreError {
         // Connection, resources other than room, operator intervention, system error, and what
         // may be repeated.
         "08" | "25" | "40" | "53" | "55" | "57" | "58" => StoreError::Unavailable(text),
+        // Our own: may be done again.
+        "MT" if db.code().code() == "MT005" => StoreError::Unavailable(text),
         _ => StoreError::Broken(text),
     }
 }

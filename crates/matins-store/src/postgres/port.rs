@@ -98,13 +98,7 @@ impl Queue for PostgresStore {
         let (uuids, reason) = (uuids(ids), act.reason.as_deref().map(Text));
         let params: [Param<'_>; 4] = [&uuids, &Text(&act.who), &reason, &At(act.at)];
         let answers = self.act(Sql::Cancel, &params, ids).await?;
-        let told = answers.into_iter().map(|(answer, task)| match (answer, task) {
-            (1, Some(task)) => Cancelled::Done(task),
-            (2, Some(task)) => Cancelled::Requested(task),
-            (_, Some(task)) => Cancelled::AlreadyEnded(task),
-            (_, None) => Cancelled::NotFound,
-        });
-        Ok(told.collect())
+        Ok(answers.into_iter().map(cancelled).collect())
     }
 
     async fn retry(
@@ -118,14 +112,8 @@ impl Queue for PostgresStore {
         let params: [Param<'_>; 5] = [&uuids, &payload, &Text(&act.who), &reason, &At(act.at)];
         let answers = self.act(Sql::Retry, &params, ids).await?;
         let mut told = Vec::with_capacity(answers.len());
-        for (answer, task) in answers {
-            told.push(match (answer, task) {
-                (_, None) => Retried::NotFound,
-                (1, Some(task)) => Retried::DueNow(task),
-                (2, Some(task)) => Retried::Replayed(task),
-                (4, Some(task)) => Retried::Deduplicated(self.holder_of(task).await?),
-                (_, Some(task)) => Retried::WrongState(task),
-            });
+        for answer in answers {
+            told.push(retried(self, answer).await?);
         }
         Ok(told)
     }
@@ -147,21 +135,48 @@ impl Queue for PostgresStore {
     }
 }
 
+/// What came of an act on a task, and the task as it is now.
+pub(super) type Acted = (i32, Option<Box<Task>>);
+
+pub(super) fn cancelled(acted: Acted) -> Cancelled {
+    match acted {
+        (1, Some(task)) => Cancelled::Done(task),
+        (2, Some(task)) => Cancelled::Requested(task),
+        (_, Some(task)) => Cancelled::AlreadyEnded(task),
+        (_, None) => Cancelled::NotFound,
+    }
+}
+
+pub(super) async fn retried(store: &PostgresStore, acted: Acted) -> Res<Retried> {
+    Ok(match acted {
+        (_, None) => Retried::NotFound,
+        (1, Some(task)) => Retried::DueNow(task),
+        (2, Some(task)) => Retried::Replayed(task),
+        (4, Some(task)) => Retried::Deduplicated(store.holder_of(task).await?),
+        (_, Some(task)) => Retried::WrongState(task),
+    })
+}
+
 impl PostgresStore {
-    /// Does something to some tasks; answers what came of each, and the task as it is now.
-    async fn act(
+    async fn act(&self, sql: Sql, params: &[Param<'_>], ids: &[TaskId]) -> Res<Vec<Acted>> {
+        let acted = self.act_taken(sql, params, ids).await?;
+        acted.ok_or_else(|| Failure::broken("no answer to an act"))
+    }
+
+    /// Does something to some tasks; `None`: they were taken, and have moved on since.
+    pub(super) async fn act_taken(
         &self,
         sql: Sql,
         params: &[Param<'_>],
         ids: &[TaskId],
-    ) -> Res<Vec<(i32, Option<Box<Task>>)>> {
-        let row = self.work.one(sql, params).await?;
-        let row = row.ok_or_else(|| Failure::broken("no answer to an act"))?;
+    ) -> Res<Option<Vec<Acted>>> {
+        let Some(row) = self.work.one(sql, params).await? else { return Ok(None) };
         let answers: Vec<i32> = get(&row, 0)?;
         self.ear.ring();
         let found = self.find_all(&uuids(ids)).await?;
         let pairs = ids.iter().zip(answers);
-        Ok(pairs.map(|(id, answer)| (answer, found.get(&id.0).cloned().map(Box::new))).collect())
+        let told = pairs.map(|(id, answer)| (answer, found.get(&id.0).cloned().map(Box::new)));
+        Ok(Some(told.collect()))
     }
 
     /// The task that has the key of a dead letter that wanted it again.

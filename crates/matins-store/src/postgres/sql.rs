@@ -53,6 +53,22 @@ statements! {
         INT8_ARRAY, TEXT_ARRAY, UUID_ARRAY, TEXT_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY, TEXT_ARRAY,
         UUID_ARRAY, TIMESTAMPTZ_ARRAY,
     ],
+    ReplayClaim = "replay_claim" [
+        UUID, TIMESTAMPTZ, UUID, INT4, INT8, INT8, TEXT, UUID, INT8,
+    ],
+    AttachRuns = "attach_runs" [INT8_ARRAY, TIMESTAMPTZ],
+    MemberTurn = "member_turn" [UUID, TEXT, INT8, INT8, TEXT, BOOL, INT8],
+    MemberLeave = "member_leave" [UUID],
+    Peek = "peek" [
+        UUID, TEXT_ARRAY, TEXT, TEXT, TEXT_ARRAY, INT4, TIMESTAMPTZ, TIMESTAMPTZ,
+    ],
+    WaitingTasks = "waiting_tasks" [TEXT_ARRAY, UUID_ARRAY, BOOL],
+    MirrorWindow = "mirror_window" [INT8, INT4],
+    ClaimTaken = "claim_taken" [
+        INT8, INT4_ARRAY, TEXT, TEXT, TEXT_ARRAY, UUID_ARRAY, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ,
+    ],
+    CancelTaken = "cancel_taken" [UUID_ARRAY, TEXT, TEXT, TIMESTAMPTZ, INT8, INT4_ARRAY],
+    RetryTaken = "retry_taken" [UUID_ARRAY, TEXT, TEXT, TEXT, TIMESTAMPTZ, INT8, INT4_ARRAY],
     JournalPrune = "journal_prune" [TIMESTAMPTZ, INT4],
     Claim = "claim" [
         TEXT, TEXT, TEXT_ARRAY, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ, INT4_ARRAY, INT8_ARRAY,

@@ -173,6 +173,12 @@ impl RedisStore {
             self.looks.with(pool, |look| look.plain = Some(Instant::now()));
         }
         self.counts.plain(batch.claimed.len());
+        self.heard_of(&batch, seqs);
+        Ok(batch)
+    }
+
+    /// Redis need not know of them any more.
+    pub(super) fn heard_of(&self, batch: &ClaimBatch, seqs: Vec<i64>) {
         if !batch.claimed.is_empty() && self.link.is_up() {
             let gone = batch.claimed.iter().zip(seqs).map(|(claimed, seq)| Hint {
                 id: claimed.task.id,
@@ -186,7 +192,6 @@ impl RedisStore {
             });
             self.pusher.say(Note::Drop(gone.collect()));
         }
-        Ok(batch)
     }
 
     /// `None`: Redis does not answer, or cannot say.

@@ -66,6 +66,11 @@ impl Journal {
         Self { calls, seal, spool }
     }
 
+    /// Into the spool alone.
+    pub(super) async fn write_down(&self, texts: Vec<String>) -> Result<()> {
+        write_down(&self.spool, texts).await
+    }
+
     pub(super) async fn accept(&self, tasks: Vec<NewTask>, at: Timestamp) -> Result<Durability> {
         let closed = || StoreError::Unavailable("the store is closed".to_owned());
         let (reply, answer) = oneshot::channel();
@@ -125,17 +130,7 @@ impl Writer {
                 ids.push(task.id);
             }
         }
-        let (spool, copy) = (self.spool.clone(), texts.clone());
-        let written = tokio::task::spawn_blocking(move || {
-            spool.lock().unwrap_or_else(PoisonError::into_inner).append(&copy)
-        });
-        let written = written.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
-        written.map_err(|error| match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                StoreError::Full(format!("the spool of this node: {error}"))
-            }
-            _ => StoreError::Unavailable(format!("the spool of this node: {error}")),
-        })?;
+        write_down(&self.spool, texts.clone()).await?;
         let link = self.link.clone();
         let line = self.line().await?;
         let mut script = link.scripts.journal.prepare_invoke();
@@ -198,6 +193,21 @@ impl Writer {
             ))
         })
     }
+}
+
+/// Safe on this node's disk when it returns.
+async fn write_down(spool: &Arc<Mutex<Spool>>, texts: Vec<String>) -> Result<()> {
+    let spool = spool.clone();
+    let written = tokio::task::spawn_blocking(move || {
+        spool.lock().unwrap_or_else(PoisonError::into_inner).append(&texts)
+    });
+    let written = written.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
+    written.map_err(|error| match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            StoreError::Full(format!("the spool of this node: {error}"))
+        }
+        _ => StoreError::Unavailable(format!("the spool of this node: {error}")),
+    })
 }
 
 /// What it says of itself; what it does not say counts as no.

@@ -21,20 +21,22 @@
 //! | Redis comes back empty | the nodes replay their spools |
 //! | an entry is no entry, or PostgreSQL will not have it | it is put aside and told; the rest goes on |
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use matins_core::outage::{Change, Contact, Entry, Mode, Seal};
+use matins_core::outage::{Change, Contact, Entry, Mode, Seal, durability};
 use matins_core::store::{Enqueued, Queue as _, Result, Store as _, StoreError};
 use matins_core::task::{Durability, NewTask, Task, TaskId};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::journal::Journal;
+use super::journal::{Journal, persistence};
 use super::link::Link;
+use super::mirror::Mirror;
 use super::spool::Spool;
 use crate::own_thread::OwnThread;
 use crate::postgres::PostgresStore;
@@ -79,6 +81,9 @@ pub(super) struct Outage {
     pub(super) replayed: Notify,
     /// In the stream, or where that cannot be seen, known to this node alone.
     entries: AtomicU64,
+    accept_volatile: bool,
+    /// What lets tasks run meanwhile.
+    mirror: OnceLock<Weak<Mirror>>,
 }
 
 impl Outage {
@@ -104,9 +109,54 @@ impl Outage {
             look: Notify::new(),
             replayed: Notify::new(),
             entries: AtomicU64::new(0),
+            accept_volatile,
+            mirror: OnceLock::new(),
         });
         thread.spawn(outage.clone().run());
         Ok(outage)
+    }
+
+    pub(super) fn goes_on_with(&self, mirror: &Arc<Mirror>) {
+        let _ = self.mirror.set(Arc::downgrade(mirror));
+    }
+
+    fn mirror(&self) -> Option<Arc<Mirror>> {
+        self.mirror.get().and_then(Weak::upgrade)
+    }
+
+    pub(super) fn look_soon(&self) {
+        self.look.notify_one();
+    }
+
+    pub(super) fn is_spool_empty(&self) -> bool {
+        self.spool().is_empty()
+    }
+
+    pub(super) fn seal(&self, entry: &Entry) -> Result<String> {
+        self.journal.seal.close(entry).map_err(|error| StoreError::Broken(error.to_string()))
+    }
+
+    /// Safe on this node's disk when it returns.
+    pub(super) async fn spool_these(&self, texts: Vec<String>) -> Result<()> {
+        match texts.is_empty() {
+            true => Ok(()),
+            false => self.journal.write_down(texts).await,
+        }
+    }
+
+    /// Whether what is written to Redis now stays there.
+    pub(super) async fn must_be_durable(&self) -> Result<()> {
+        let mut said = BTreeMap::new();
+        for section in ["persistence", "memory"] {
+            let part = self.link.info(section).await;
+            let away = |_| StoreError::Unavailable("PostgreSQL is away, and so is Redis".to_owned());
+            said.extend(part.map_err(away)?);
+        }
+        let kept = durability(persistence(&said), self.accept_volatile);
+        kept.map(drop).ok_or_else(|| {
+            let text = format!("PostgreSQL is away, and {} may forget what runs", self.link.location());
+            StoreError::Unavailable(text)
+        })
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -136,6 +186,9 @@ impl Outage {
                         "PostgreSQL has been away for {:?}: tasks are journalled until it is back",
                         self.after
                     );
+                    if let Some(mirror) = self.mirror() {
+                        mirror.enter();
+                    }
                 }
                 self.look.notify_one();
             }
@@ -170,8 +223,14 @@ impl Outage {
         loop {
             if self.decided().await == Mode::Outage {
                 let count = tasks.len();
+                let mirror = self.mirror();
+                let to_run = mirror.as_ref().map(|_| tasks.clone());
                 let durability = self.journal.accept(tasks, now).await?;
                 self.entries.fetch_add(count as u64, Ordering::Relaxed);
+                if let (Some(mirror), Some(tasks)) = (mirror, to_run) {
+                    mirror.journalled(&tasks, now).await;
+                    self.replayed.notify_waiters();
+                }
                 return Ok(vec![Enqueued::Journalled(durability); count]);
             }
             // What became of a call that is given up is unknown: its ids make the second time the
@@ -221,7 +280,7 @@ impl Outage {
         let Some(text) = found.map_err(|_| away())? else { return Ok(None) };
         let entry = self.journal.seal.open(&text);
         let entry = entry.map_err(|error| StoreError::Broken(format!("task {id}: {error}")))?;
-        let Change::Enqueue(task) = entry.change;
+        let Change::Enqueue(task) = entry.change else { return Ok(None) };
         Ok(Some(Task { durability: Durability::Redis, ..Task::from_new(&task, entry.at) }))
     }
 
@@ -239,8 +298,12 @@ impl Outage {
                 Mode::Outage if !self.answers().await => Err(late()),
                 Mode::Normal | Mode::Outage => self.replay().await,
             };
+            let replayed = match replayed {
+                Ok(()) if mode == Mode::Outage => self.come_back().await,
+                other => other.map(|()| true),
+            };
             match replayed {
-                Ok(()) if mode == Mode::Outage => {
+                Ok(true) if mode == Mode::Outage => {
                     tracing::info!("PostgreSQL is back, and the journal is in it");
                     self.contact().replayed();
                     self.mode.send_replace(Mode::Normal);
@@ -249,12 +312,20 @@ impl Outage {
                     tracing::warn!(%error, "the journal could not be replayed; trying on");
                     self.heed::<()>(&Err(error));
                 }
-                Ok(()) | Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
             self.count().await;
             if mode != Mode::Normal {
                 tokio::time::sleep(PROBE_EVERY).await;
             }
+        }
+    }
+
+    /// `true`: nothing runs from the journal any more.
+    async fn come_back(&self) -> Result<bool> {
+        match self.mirror() {
+            Some(mirror) => mirror.come_back().await,
+            None => Ok(true),
         }
     }
 
@@ -325,9 +396,9 @@ impl Outage {
             script.key(self.link.key("journal")).key(self.link.key("journal:tasks"));
             for ((place, _), text) in found.iter().zip(&texts) {
                 let entry = self.journal.seal.open(text).ok();
-                let id = entry.map(|entry| {
-                    let Change::Enqueue(task) = entry.change;
-                    task.id.to_string()
+                let id = entry.and_then(|entry| match entry.change {
+                    Change::Enqueue(task) => Some(task.id.to_string()),
+                    Change::Claim(_) | Change::Settle(_) => None,
                 });
                 script.arg(place).arg(id.unwrap_or_default());
             }

@@ -12,7 +12,7 @@ use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleSta
 use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
     Lapsed, LedgerEntry, Order, Outbox, Part, Pruned, Queue, Records, Result, Retention, Retried,
-    SettingChange, Settings, Settled, Stats, Store, StoreInfo, TaskFilter, Timetables, Token, Tray,
+    SettingChange, Settings, Settled, Stats, Store, StoreError, StoreInfo, TaskFilter, Timetables, Token, Tray,
     Turn, Worker,
 };
 use matins_core::task::{Attempt, Claim, NewTask, State, Task, TaskId, WorkerId};
@@ -41,7 +41,10 @@ impl Queue for RedisStore {
 
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
         self.begin_to_reconcile();
-        self.hand_out(request).await
+        match &self.mirror {
+            Some(mirror) => self.claim_mirrored(mirror, request).await,
+            None => self.hand_out(request).await,
+        }
     }
 
     async fn settle(&self, items: Vec<Settlement>) -> Result<Vec<Settled>> {
@@ -50,7 +53,7 @@ impl Queue for RedisStore {
             items.iter().filter(|item| again(item)).map(|item| item.claim.id).collect();
         let about: Vec<(TaskId, Timestamp)> =
             items.iter().map(|item| (item.claim.id, item.finished_at)).collect();
-        let answers = self.store.settle(items).await?;
+        let answers = self.end(items).await?;
         for ((id, at), answer) in about.into_iter().zip(&answers) {
             if *answer == Settled::Done(State::Failed) {
                 self.pusher.say(Note::Dead(vec![id], at));
@@ -62,10 +65,16 @@ impl Queue for RedisStore {
 
     async fn register(&self, worker: Worker) -> Result<()> {
         self.begin_to_reconcile();
+        if let Some(mirror) = &self.mirror {
+            mirror.heed_lease(&worker);
+        }
         self.store.register(worker).await
     }
 
     async fn beat(&self, worker: &Worker) -> Result<bool> {
+        if let Some(mirror) = &self.mirror {
+            mirror.heed_lease(worker);
+        }
         self.store.beat(worker).await
     }
 
@@ -78,7 +87,20 @@ impl Queue for RedisStore {
     }
 
     async fn extend(&self, claims: &[Claim], lease_until: Timestamp) -> Result<Extended> {
-        self.store.extend(claims, lease_until).await
+        let Some(mirror) = &self.mirror else {
+            return self.store.extend(claims, lease_until).await;
+        };
+        let (mut extended, others) = mirror.extend(claims).await?;
+        if !others.is_empty() {
+            let more = self.store.extend(&others, lease_until).await?;
+            extended.lost.extend(more.lost);
+            extended.cancel.extend(more.cancel);
+        }
+        Ok(extended)
+    }
+
+    fn is_journalled(&self, claim: &Claim) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| mirror.holds(claim))
     }
 
     async fn cancel_requests(&self, worker: &WorkerId) -> Result<Vec<TaskId>> {
@@ -86,7 +108,12 @@ impl Queue for RedisStore {
     }
 
     async fn lapsed(&self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
-        self.store.lapsed(now, limit).await
+        match &self.mirror {
+            Some(mirror) if self.stands_in() => mirror.lapsed_in_the_dark(limit).await,
+            // What became of a run may be in the journal.
+            Some(_) if self.journals() => Ok(Vec::new()),
+            _ => self.store.lapsed(now, limit).await,
+        }
     }
 
     async fn expire(&self, now: Timestamp, limit: usize) -> Result<u64> {
@@ -94,7 +121,10 @@ impl Queue for RedisStore {
     }
 
     async fn cancel(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Cancelled>> {
-        self.store.cancel(ids, act).await
+        match &self.mirror {
+            Some(mirror) => self.cancel_mirrored(mirror, ids, act).await,
+            None => self.store.cancel(ids, act).await,
+        }
     }
 
     async fn retry(
@@ -103,7 +133,10 @@ impl Queue for RedisStore {
         payload: Option<Json>,
         act: &Act,
     ) -> Result<Vec<Retried>> {
-        let answers = self.store.retry(ids, payload, act).await?;
+        let answers = match &self.mirror {
+            Some(mirror) => self.retry_mirrored(mirror, ids, payload, act).await?,
+            None => self.store.retry(ids, payload, act).await?,
+        };
         let replayed = answers.iter().filter_map(|answer| match answer {
             Retried::Replayed(task) => Some(task.id),
             _ => None,
@@ -122,6 +155,28 @@ impl Queue for RedisStore {
             self.pusher.say(Note::NotDead(ids.to_vec()));
         }
         Ok(answers)
+    }
+}
+
+impl RedisStore {
+    /// In PostgreSQL; what was claimed in the dark, in Redis.
+    async fn end(&self, items: Vec<Settlement>) -> Result<Vec<Settled>> {
+        let Some(mirror) = &self.mirror else { return self.store.settle(items).await };
+        let mut answers = mirror.settle(&items).await?;
+        let left = items.into_iter().zip(&answers).filter(|(_, answer)| answer.is_none());
+        let left: Vec<Settlement> = left.map(|(item, _)| item).collect();
+        if !left.is_empty() {
+            let ended = self.store.settle(left);
+            let ended = match &self.outage {
+                // In an outage their ends are written down instead.
+                Some(outage) => outage.meanwhile(ended).await?,
+                None => ended.await?,
+            };
+            let open = answers.iter_mut().filter(|answer| answer.is_none());
+            open.zip(ended).for_each(|(answer, ended)| *answer = Some(ended));
+        }
+        let missing = || StoreError::Broken("a settlement without an answer".to_owned());
+        answers.into_iter().collect::<Option<_>>().ok_or_else(missing)
     }
 }
 
@@ -225,7 +280,11 @@ impl Records for RedisStore {
     }
 
     async fn settings(&self) -> Result<Settings> {
-        self.or_known(&self.known.settings, self.store.settings()).await
+        let settings = self.or_known(&self.known.settings, self.store.settings()).await?;
+        if let Some(mirror) = &self.mirror {
+            mirror.heed_settings(&settings);
+        }
+        Ok(settings)
     }
 
     async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()> {
@@ -350,6 +409,9 @@ impl Store for RedisStore {
     }
 
     async fn close(&self) -> Result<()> {
+        if let Some(mirror) = &self.mirror {
+            mirror.leave().await;
+        }
         self.stop();
         self.store.close().await
     }

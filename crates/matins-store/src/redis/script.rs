@@ -10,6 +10,22 @@ pub(super) struct Scripts {
     pub(super) info: Script,
     pub(super) journal: Script,
     pub(super) journalled: Script,
+    pub(super) mirror: Mirror,
+}
+
+/// Those of the mirror, which have a beginning in common.
+#[derive(Debug)]
+pub(super) struct Mirror {
+    pub(super) take: Script,
+    pub(super) push: Script,
+    pub(super) drop: Script,
+    pub(super) due: Script,
+    pub(super) claim: Script,
+    pub(super) renew: Script,
+    pub(super) finish: Script,
+    pub(super) lapsed: Script,
+    pub(super) withdraw: Script,
+    pub(super) look: Script,
 }
 
 impl Default for Scripts {
@@ -21,6 +37,33 @@ impl Default for Scripts {
             info: Script::new(include_str!("lua/info.lua")),
             journal: Script::new(include_str!("lua/journal.lua")),
             journalled: Script::new(include_str!("lua/journalled.lua")),
+            mirror: Mirror::default(),
+        }
+    }
+}
+
+macro_rules! of_the_mirror {
+    ($name:literal) => {
+        Script::new(concat!(
+            include_str!("lua/mirror/common.lua"),
+            include_str!(concat!("lua/mirror/", $name, ".lua"))
+        ))
+    };
+}
+
+impl Default for Mirror {
+    fn default() -> Self {
+        Self {
+            take: of_the_mirror!("take"),
+            push: of_the_mirror!("push"),
+            drop: of_the_mirror!("drop"),
+            due: of_the_mirror!("due"),
+            claim: of_the_mirror!("claim"),
+            renew: of_the_mirror!("renew"),
+            finish: of_the_mirror!("finish"),
+            lapsed: of_the_mirror!("lapsed"),
+            withdraw: of_the_mirror!("withdraw"),
+            look: Script::new(include_str!("lua/mirror/look.lua")),
         }
     }
 }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use matins_conformance::Ground;
+use matins_core::outage::Seal;
 use matins_core::store::Store;
 use matins_store::postgres::Options;
 use matins_store::{PostgresStore, RedisStore, redis};
 use matins_testbed::Redis;
+use tempfile::TempDir;
 
 use crate::database::new_database;
 
@@ -15,6 +17,8 @@ use crate::database::new_database;
 pub(crate) struct WithRedis {
     store: Arc<RedisStore>,
     others: Vec<Arc<dyn Store>>,
+    /// Of spools.
+    _folder: Option<TempDir>,
 }
 
 impl Ground for WithRedis {
@@ -42,6 +46,53 @@ pub(crate) async fn one(url: &str, address: &str, options: redis::Options) -> Re
     RedisStore::open(store, address, options).await.expect("open with Redis")
 }
 
+/// What is mirrored when something is: for a test, everything.
+#[allow(dead_code, reason = "not of every test that takes a store from here")]
+pub(crate) fn mirror(node: &str, types: &[&str]) -> redis::MirrorOptions {
+    redis::MirrorOptions {
+        horizon: Duration::from_secs(3_600),
+        tasks: 10_000,
+        bytes: 64 << 20,
+        window: Duration::from_secs(600),
+        node: node.to_owned(),
+        types: Arc::new(types.iter().map(|kind| (*kind).into()).collect()),
+    }
+}
+
+/// With that many further handles to it, all of them members that mirror.
+#[allow(dead_code, reason = "not of every test that takes a store from here")]
+pub(crate) async fn open_mirrored(
+    address: &str,
+    prefix: &str,
+    times: redis::Times,
+    others: usize,
+) -> (Arc<RedisStore>, WithRedis) {
+    let url = new_database().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let door = async |nth: usize| {
+        let outage = redis::OutageOptions {
+            spool: folder.path().join(format!("{nth}.journal")),
+            after: Duration::from_secs(60),
+            accept_volatile: false,
+            seal: Seal::default(),
+        };
+        let node = format!("node-{nth}");
+        let options = redis::Options {
+            prefix: prefix.to_owned(),
+            times,
+            outage: Some(outage),
+            mirror: Some(mirror(&node, &[])),
+        };
+        Arc::new(one(&url, address, options).await)
+    };
+    let store = door(0).await;
+    let mut doors = Vec::new();
+    for nth in 1..=others {
+        doors.push(door(nth).await as Arc<dyn Store>);
+    }
+    (store.clone(), WithRedis { store, others: doors, _folder: Some(folder) })
+}
+
 /// With that many further handles to it.
 #[allow(dead_code, reason = "not of every test that takes a store from here")]
 pub(crate) async fn open_at(
@@ -59,12 +110,22 @@ pub(crate) async fn open_with(
     others: usize,
 ) -> (Arc<RedisStore>, WithRedis) {
     let url = new_database().await;
-    let options = redis::Options { prefix: prefix.to_owned(), times, outage: None };
+    let options = redis::Options { prefix: prefix.to_owned(), times, ..redis::Options::default() };
     let door = async || Arc::new(one(&url, address, options.clone()).await);
     let store = door().await;
     let mut doors = Vec::new();
     for _ in 0..others {
         doors.push(door().await as Arc<dyn Store>);
     }
-    (store.clone(), WithRedis { store, others: doors })
+    (store.clone(), WithRedis { store, others: doors, _folder: None })
+}
+
+/// Until tasks must be taken in Redis before they are claimed.
+#[allow(dead_code, reason = "not of every test that takes a store from here")]
+pub(crate) async fn until_mirrored(store: &RedisStore) {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while !store.mirrors() {
+        assert!(std::time::Instant::now() < end, "nothing is mirrored");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -199,7 +199,8 @@ pub(crate) static TOP: Section = Section {
             "redis_mirror",
             "`off` or `{horizon, tasks, bytes}`",
             "`off`",
-            "How much accepted work is mirrored to Redis. Only `off` is available in this build.",
+            "Whole tasks lie in Redis too, and run from there while PostgreSQL is away. The same on \
+             all nodes. Only with `redis`.",
         ),
         key(
             "journal_key",
@@ -226,10 +227,10 @@ pub(crate) static TOP: Section = Section {
         ),
         key(
             "outage_window",
-            "duration",
+            "duration, 1m to 1d",
             "`10m`",
-            "How long a node may work from Redis alone. Without effect in this build: nothing is \
-             dispatched from the journal.",
+            "How long a node may work from Redis alone, and how long others wait for one that is \
+             gone. Only with `redis_mirror`.",
         ),
     ],
 };
@@ -324,6 +325,16 @@ pub(crate) static PING: Section = Section {
     keys: &[
         key("period", "duration, 1s to 366d", "required", "How often it reports."),
         key("grace", "duration", "a quarter of the period", "How late it may be."),
+    ],
+};
+
+pub(crate) static REDIS_MIRROR: Section = Section {
+    title: "redis_mirror",
+    about: "What cannot be mirrored waits for PostgreSQL.",
+    keys: &[
+        key("horizon", "duration", "`1h`", "How far ahead tasks are mirrored, soonest first."),
+        key("tasks", "count", "`100000`", "Most tasks."),
+        key("bytes", "size", "`256MiB`", "Most bytes of these."),
     ],
 };
 

@@ -1,0 +1,395 @@
+-- Who may work from Redis alone while the database is away, and whose word is needed before Redis
+-- may be ignored.
+--
+-- While the regime has a Redis, pending tasks may be copied there, and a *member* without the
+-- database may run them. So who is connected takes a task out of that Redis before it claims it,
+-- and says under which generation it did. A change of the regime is made alone
+-- (`regime_now` holds the others off until the transaction ends), so no claim straddles one.
+
+CREATE TABLE regime (
+    one         boolean PRIMARY KEY DEFAULT true CHECK (one),
+    generation  bigint NOT NULL,
+    redis       text                          -- NULL: nothing is mirrored under this generation
+);
+INSERT INTO regime (generation) VALUES (1);
+
+CREATE TABLE member (
+    id              uuid PRIMARY KEY,         -- of a process, never used again
+    node            text NOT NULL,
+    acknowledged    bigint NOT NULL,
+    outage_until    timestamptz NOT NULL,     -- by this server's clock
+    episode         bigint NOT NULL,          -- its claims of earlier times in the dark are over
+    sees            text,                     -- the Redis it sees
+    sees_since      timestamptz NOT NULL,
+    seen_at         timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+-- Runs under a claim that was made in the dark and not handed over: the outage lease of its member
+-- covers it.
+CREATE TABLE journal_run (
+    fence   bigint PRIMARY KEY,
+    member  uuid NOT NULL,
+    episode bigint NOT NULL
+);
+
+-- The regime, which stays as it is until the transaction ends.
+CREATE FUNCTION regime_now() RETURNS regime LANGUAGE plpgsql AS $$
+DECLARE g regime;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1835103846, 0);
+    SELECT * INTO g FROM regime WHERE one;
+    RETURN g;
+END $$;
+
+-- Whether nobody can work from Redis under an earlier generation any more.
+CREATE FUNCTION is_settled(p_generation bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT NOT EXISTS (SELECT 1 FROM member
+                       WHERE acknowledged <> p_generation AND outage_until > clock_timestamp())
+$$;
+
+-- Whether pending tasks may be decided about without a word of Redis.
+CREATE FUNCTION may_act_alone() RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE g regime;
+BEGIN
+    IF current_setting('matins.word', true) = 'taken' THEN RETURN true; END IF;
+    g := regime_now();
+    IF g.redis IS NULL THEN RETURN is_settled(g.generation); END IF;
+    IF EXISTS (SELECT 1 FROM member WHERE outage_until > clock_timestamp()) THEN
+        RAISE EXCEPTION 'other nodes may run tasks from Redis alone (redis_mirror): a node without '
+            'it claims, cancels and retries nothing beside them; give all nodes the same '
+            'redis_mirror, or stop those that have it' USING ERRCODE = 'MT003';
+    END IF;
+    RETURN true;
+END $$;
+
+-- A lease must cover what is handed out, and nobody else may have it in the dark.
+CREATE OR REPLACE FUNCTION may_claim(p_worker text, p_lease timestamptz, p_now timestamptz)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT may_act_alone() THEN RETURN false; END IF;
+    RETURN NOT EXISTS (SELECT 1 FROM setting WHERE scope = 'frozen')
+       AND (p_lease IS NOT NULL OR EXISTS (
+            SELECT 1 FROM worker
+            WHERE name = p_worker AND NOT retired AND lease_until >= p_now));
+END $$;
+
+-- The Redis that the regime should have: none when somebody has not seen the one there is for some
+-- seconds, and a new one when everybody sees the same.
+CREATE FUNCTION wanted_redis(g regime) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE v_now timestamptz := clock_timestamp(); m record;
+BEGIN
+    -- Whoever may still work under an earlier one is waited for.
+    IF NOT is_settled(g.generation) THEN RETURN g.redis; END IF;
+    SELECT count(*) FILTER (WHERE sees IS DISTINCT FROM g.redis
+                            AND sees_since < v_now - interval '3 seconds') AS blind,
+           count(*) FILTER (WHERE sees IS NULL
+                            OR sees_since > v_now - interval '1 second') AS unsure,
+           count(DISTINCT sees) AS kinds, min(sees) AS one
+    INTO m FROM member WHERE seen_at > v_now - interval '10 seconds';
+    IF g.redis IS NOT NULL THEN
+        RETURN CASE WHEN m.blind = 0 THEN g.redis END;
+    END IF;
+    RETURN CASE WHEN m.kinds = 1 AND m.unsure = 0 THEN m.one END;
+END $$;
+
+-- A member says what it has acknowledged and which Redis it sees, and is told how things stand.
+-- Its outage lease is renewed under the current generation alone (`granted`).
+CREATE FUNCTION member_turn(
+    p_id uuid, p_node text, p_acknowledged bigint, p_episode bigint, p_sees text,
+    p_renews boolean, p_window_us bigint,
+    OUT generation bigint, OUT redis text, OUT settled boolean, OUT granted boolean,
+    OUT fence bigint
+) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+#variable_conflict use_column
+DECLARE g regime; v_now timestamptz := clock_timestamp(); v_wanted text; v_until timestamptz;
+BEGIN
+    INSERT INTO member AS m (id, node, acknowledged, outage_until, episode, sees, sees_since,
+                             seen_at)
+    VALUES (p_id, p_node, p_acknowledged, '-infinity', p_episode, p_sees, v_now, v_now)
+    ON CONFLICT (id) DO UPDATE SET
+        -- What was granted under another generation ends with it.
+        outage_until = CASE WHEN m.acknowledged = p_acknowledged THEN m.outage_until
+                            ELSE '-infinity' END,
+        acknowledged = p_acknowledged, episode = greatest(m.episode, p_episode), sees = p_sees,
+        sees_since = CASE WHEN m.sees IS NOT DISTINCT FROM p_sees THEN m.sees_since
+                          ELSE v_now END,
+        seen_at = v_now
+    RETURNING m.outage_until INTO v_until;
+    SELECT * INTO g FROM regime WHERE one;
+    v_wanted := wanted_redis(g);
+    IF v_wanted IS DISTINCT FROM g.redis OR (p_renews AND v_until <= v_now) THEN
+        -- Also before the first of several leases: who acts alone relies on there being none.
+        PERFORM pg_advisory_xact_lock(1835103846, 0);
+        SELECT * INTO g FROM regime WHERE one;
+        v_wanted := wanted_redis(g);
+        IF v_wanted IS DISTINCT FROM g.redis THEN
+            UPDATE regime AS r SET generation = r.generation + 1, redis = v_wanted
+            RETURNING * INTO g;
+        END IF;
+    END IF;
+    g := regime_now();
+    granted := p_renews AND p_acknowledged = g.generation AND p_sees = g.redis;
+    granted := coalesce(granted, false);
+    IF granted THEN
+        UPDATE member SET outage_until = clock_timestamp() + p_window_us * interval '1 microsecond'
+        WHERE id = p_id;
+    END IF;
+    generation := g.generation;
+    redis := g.redis;
+    settled := is_settled(g.generation);
+    SELECT last_value INTO fence FROM fence_seq;
+    DELETE FROM member WHERE greatest(outage_until, seen_at) < v_now - interval '1 day';
+    DELETE FROM journal_run AS j
+    WHERE NOT EXISTS (SELECT 1 FROM running AS r WHERE r.fence = j.fence);
+END $$;
+
+-- A process goes away with nothing of the dark left.
+CREATE FUNCTION member_leave(p_id uuid) RETURNS void
+LANGUAGE sql SET search_path = matins, pg_temp AS $$
+    DELETE FROM member WHERE id = p_id
+$$;
+
+-- Of announcements (member, colon, episode), those that hold nobody up.
+CREATE FUNCTION announcements_gone(p_announced text[]) RETURNS text[]
+LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(array_agg(a), '{}') FROM unnest(p_announced) AS a
+    WHERE NOT EXISTS (
+        SELECT 1 FROM member AS m
+        WHERE m.id::text = split_part(a, ':', 1) AND m.episode <= split_part(a, ':', 2)::bigint
+          AND m.outage_until > clock_timestamp())
+$$;
+
+-- What `claim` would hand out now, without doing so: to be taken in Redis first. `ready`: the
+-- generation is settled, and the member has acknowledged it. `gone`: of the announcements, those
+-- that hold nobody up.
+CREATE FUNCTION peek(
+    p_member uuid, p_announced text[], p_worker text, p_pool text, p_types text[],
+    p_max integer, p_lease timestamptz, p_now timestamptz,
+    OUT generation bigint, OUT redis text, OUT ready boolean, OUT gone text[], OUT ids uuid[],
+    OUT attempts integer[], OUT next_at timestamptz
+) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+#variable_conflict use_column
+DECLARE g regime := regime_now();
+BEGIN
+    generation := g.generation;
+    redis := g.redis;
+    ready := is_settled(g.generation) AND (p_member IS NULL OR EXISTS (
+        SELECT 1 FROM member WHERE id = p_member AND acknowledged = g.generation));
+    gone := announcements_gone(p_announced);
+    IF NOT ready OR redis IS NULL THEN RETURN; END IF;
+    PERFORM set_config('matins.word', 'taken', true);
+    BEGIN
+        SELECT array_agg(c.id ORDER BY c.fence) FILTER (WHERE c.fence IS NOT NULL),
+               array_agg(c.attempt ORDER BY c.fence) FILTER (WHERE c.fence IS NOT NULL),
+               max(c.next_at)
+        INTO ids, attempts, next_at
+        FROM claim(p_worker, p_pool, p_types, p_max, 0, p_lease, p_now, '{}', '{}',
+                   '-infinity') AS c;
+        RAISE EXCEPTION 'a look changes nothing' USING ERRCODE = 'MT004';
+    EXCEPTION WHEN SQLSTATE 'MT004' THEN NULL;
+    END;
+END $$;
+
+-- Those of the tasks that stand as they were when they were taken, under that generation. They
+-- stay so until the transaction ends, and may be decided about.
+CREATE FUNCTION taken(p_generation bigint, p_ids uuid[], p_attempts integer[]) RETURNS uuid[]
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+DECLARE v_ids uuid[];
+BEGIN
+    IF (regime_now()).generation <> p_generation THEN RETURN '{}'; END IF;
+    PERFORM set_config('matins.word', 'taken', true);
+    SELECT array_agg(t.id) INTO v_ids FROM unnest(p_ids, p_attempts) AS u (id, attempt),
+        LATERAL (SELECT id FROM task WHERE id = u.id AND attempt = u.attempt LIMIT 1) AS t;
+    RETURN coalesce(v_ids, '{}');
+END $$;
+
+CREATE FUNCTION claim_taken(
+    p_generation bigint, p_attempts integer[], p_worker text, p_pool text, p_types text[],
+    p_ids uuid[], p_max integer, p_token bigint, p_lease timestamptz, p_now timestamptz
+) RETURNS SETOF handed
+LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp SET jit = off AS $$
+DECLARE h handed; v_ids uuid[] := taken(p_generation, p_ids, p_attempts);
+BEGIN
+    IF v_ids = '{}' THEN RETURN; END IF;
+    FOR h IN SELECT * FROM claim_named(p_worker, p_pool, p_types, v_ids, p_max, p_token, p_lease,
+                                       p_now) LOOP
+        IF h.fence IS NOT NULL AND h.attempt <> p_attempts[array_position(p_ids, h.id)] THEN
+            RAISE EXCEPTION 'task % has moved on since it was taken', h.id
+            USING ERRCODE = 'serialization_failure';
+        END IF;
+        RETURN NEXT h;
+    END LOOP;
+END $$;
+
+-- Tasks that may be mirrored, soonest first: those that can be judged without the database. No key,
+-- no expiry, no schedule, no limit of its type, not in quarantine.
+CREATE FUNCTION mirror_window(p_horizon timestamptz, p_limit integer,
+    OUT id uuid, OUT attempt integer, OUT bytes integer
+) RETURNS SETOF record LANGUAGE sql STABLE ROWS 1000 SET search_path = matins, pg_temp
+SET jit = off AS $$
+    WITH open AS (
+        SELECT l.id FROM lane AS l WHERE NOT l.quarantine AND NOT EXISTS (
+            SELECT 1 FROM setting AS s WHERE s.scope = 'limit' AND s.name = l.type)
+    ), waits AS (
+        (SELECT r.seq, r.ord FROM open AS o, LATERAL (
+            SELECT x.seq, x.ord, x.needs FROM ready AS x WHERE x.lane = o.id
+            ORDER BY x.ord, x.seq LIMIT p_limit) AS r
+         WHERE r.needs = 0 ORDER BY r.ord, r.seq LIMIT p_limit)
+        UNION ALL
+        (SELECT s.seq, 9223372036854775807 FROM scheduled AS s
+         WHERE s.run_at <= p_horizon AND s.needs = 0 AND s.lane IN (SELECT o.id FROM open AS o)
+         ORDER BY s.run_at, s.seq LIMIT p_limit)
+    )
+    SELECT t.id, t.attempt, octet_length(t.payload) + 600
+    FROM waits AS w JOIN task AS t ON t.seq = w.seq
+    WHERE t.schedule_uid IS NULL ORDER BY w.ord, t.run_at, t.seq LIMIT p_limit
+$$;
+
+-- The first stored claims of the journal are told apart by their fences.
+CREATE FUNCTION fence_above(p_fence bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(1835103846, 1);
+    PERFORM setval('fence_seq', p_fence) FROM fence_seq WHERE last_value < p_fence;
+END $$;
+
+-- A claim made in the dark, of a task that is stored. 0 known, 1 applied, 2 somebody else had the
+-- task: it changes nothing.
+CREATE FUNCTION replay_claim(
+    p_entry uuid, p_at timestamptz, p_id uuid, p_attempt integer, p_fence bigint, p_token bigint,
+    p_worker text, p_member uuid, p_episode bigint
+) RETURNS integer LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+DECLARE t task; r running; v_runs boolean;
+BEGIN
+    INSERT INTO journal_entry VALUES (p_entry, p_at) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN RETURN 0; END IF;
+    PERFORM fence_above(p_fence);
+    t := lock_task(p_id);
+    IF t.id IS NULL OR t.state <> 0 THEN RETURN 2; END IF;
+    SELECT * INTO r FROM running WHERE id = p_id FOR UPDATE;
+    v_runs := FOUND;
+    IF t.attempt + v_runs::integer >= p_attempt THEN RETURN 2; END IF;
+    IF v_runs THEN
+        -- A later claim of the journal tells that the earlier one ended in Redis, out of sight.
+        DELETE FROM journal_run WHERE fence = r.fence;
+        IF NOT FOUND THEN RETURN 2; END IF;
+        DELETE FROM running WHERE id = p_id;
+        INSERT INTO attempt (seq, number, worker, started_at, finished_at, outcome)
+        VALUES (t.seq, t.attempt + 1, r.worker, r.claimed_at, p_at, 'lost');
+    ELSIF NOT leave(t) THEN
+        RAISE EXCEPTION 'task % moves while its claim is replayed', p_id
+        USING ERRCODE = 'serialization_failure';
+    END IF;
+    UPDATE task SET attempt = p_attempt - 1 WHERE seq = t.seq;
+    INSERT INTO running (id, seq, fence, token, worker, lane, claimed_at, lease_until,
+                         cancel_requested_at, tied)
+    VALUES (t.id, t.seq, p_fence, p_token, p_worker, t.lane, p_at, '-infinity', NULL,
+            is_tied(t.concurrency_key, t.schedule_uid));
+    INSERT INTO journal_run VALUES (p_fence, p_member, p_episode);
+    RETURN 1;
+END $$;
+
+-- Runs that were detached in Redis are ordinary ones now, with leases of their own.
+CREATE FUNCTION attach_runs(p_fences bigint[], p_lease timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+BEGIN
+    DELETE FROM journal_run WHERE fence = ANY(p_fences);
+    UPDATE running SET lease_until = p_lease WHERE fence = ANY(p_fences);
+END $$;
+
+-- Whether the outage lease of its member covers a run.
+CREATE FUNCTION runs_in_the_dark(p_fence bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = matins, pg_temp AS $$
+    SELECT EXISTS (SELECT 1 FROM journal_run AS j JOIN member AS m ON m.id = j.member
+                   WHERE j.fence = p_fence AND m.episode <= j.episode
+                     AND m.outage_until > clock_timestamp())
+$$;
+
+-- Whether it may be in the mirror.
+CREATE FUNCTION may_be_mirrored(t task) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT t.state = 0 AND NOT t.held AND t.schedule_uid IS NULL AND t.execution_key IS NULL
+       AND t.concurrency_key IS NULL AND t.expires_at IS NULL
+$$;
+
+-- Of some tasks, those that wait: all of them, or those that may be in the mirror. The last row has
+-- the regime alone. `ready`: it is settled.
+CREATE FUNCTION waiting_tasks(p_announced text[], p_ids uuid[], p_all boolean,
+    OUT id uuid, OUT attempt integer, OUT generation bigint, OUT redis text, OUT gone text[],
+    OUT ready boolean
+) RETURNS SETOF record LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp AS $$
+#variable_conflict use_column
+DECLARE g regime := regime_now();
+BEGIN
+    generation := g.generation;
+    redis := g.redis;
+    gone := announcements_gone(p_announced);
+    ready := is_settled(g.generation);
+    FOR id, attempt IN SELECT t.id, t.attempt FROM unnest(p_ids) WITH ORDINALITY AS u (id, nth)
+        JOIN task AS t ON t.id = u.id
+        WHERE t.state = 0 AND (p_all OR may_be_mirrored(t))
+          AND NOT EXISTS (SELECT 1 FROM running AS r WHERE r.id = t.id)
+        ORDER BY u.nth LOOP
+        RETURN NEXT;
+    END LOOP;
+    id := NULL; attempt := NULL;
+    RETURN NEXT;
+END $$;
+
+-- A pending task is decided about by a person: nobody may be running it in the dark.
+CREATE FUNCTION must_not_be_dark(t task) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF may_be_mirrored(t) AND NOT may_act_alone() THEN
+        RAISE EXCEPTION 'nodes are agreeing on who may work from Redis; try again'
+        USING ERRCODE = 'MT005';
+    END IF;
+END $$;
+
+-- As before, but for that.
+CREATE OR REPLACE FUNCTION cancel_task(p_id uuid, p_reason text, p_at timestamptz) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE t task;
+BEGIN
+    FOR i IN 1..50 LOOP
+        UPDATE running SET cancel_requested_at = coalesce(cancel_requested_at, p_at)
+        WHERE id = p_id;
+        IF FOUND THEN RETURN 2; END IF;
+        t := lock_task(p_id);
+        IF t.id IS NULL THEN
+            RETURN CASE WHEN EXISTS (SELECT 1 FROM history WHERE id = p_id) THEN 3 ELSE 0 END;
+        END IF;
+        IF t.state <> 0 THEN RETURN 3; END IF;
+        IF NOT EXISTS (SELECT 1 FROM running WHERE id = p_id) THEN
+            PERFORM must_not_be_dark(t);
+            IF leave(t) THEN
+                PERFORM cancel_left(t, p_reason, p_at);
+                RETURN 1;
+            END IF;
+        END IF;
+    END LOOP;
+    PERFORM not_settled('task ' || p_id);
+END $$;
+
+CREATE OR REPLACE FUNCTION retry_task(p_id uuid, p_payload text, p_at timestamptz) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE t task;
+BEGIN
+    FOR i IN 1..50 LOOP
+        t := lock_task(p_id);
+        IF t.id IS NULL THEN
+            RETURN CASE WHEN EXISTS (SELECT 1 FROM history WHERE id = p_id) THEN 3 ELSE 0 END;
+        END IF;
+        IF t.state = 3 THEN RETURN replay(t, p_payload, p_at); END IF;
+        IF EXISTS (SELECT 1 FROM running WHERE id = p_id) THEN RETURN 3; END IF;
+        PERFORM must_not_be_dark(t);
+        IF t.run_at <= p_at THEN
+            UPDATE task SET payload = coalesce(p_payload, payload) WHERE seq = t.seq;
+            RETURN 1;
+        END IF;
+        IF leave(t) THEN
+            UPDATE task SET payload = coalesce(p_payload, payload), run_at = p_at
+            WHERE seq = t.seq RETURNING * INTO t;
+            PERFORM enter(t, p_at);
+            RETURN 1;
+        END IF;
+    END LOOP;
+    PERFORM not_settled('task ' || p_id);
+END $$;

@@ -1,0 +1,3 @@
+-- Purpose: a member goes away.
+-- Index: member_pkey.
+SELECT matins.member_leave($1)

@@ -1,0 +1,306 @@
+//! Whole tasks in Redis, so that a node without PostgreSQL can run them (`redis_mirror`).
+//!
+//! ```text
+//!   connected   peek in PostgreSQL ─▶ take in Redis ─▶ claim what was taken, if the generation
+//!               and the attempt are still those that were read before
+//!   in the dark due in Redis ─▶ claim in Redis, journalled in the same script ─▶ spool ─▶ run
+//!   returning   spool and stream into PostgreSQL ─▶ runs handed over ─▶ announcement withdrawn
+//! ```
+//!
+//! The decisions are those of [`matins_core::outage`]; a script in `lua/mirror/` is one step of a
+//! [`Slot`](matins_core::outage::Slot), and `0017_outage.sql` has the statements. One thing is
+//! simpler than there: nobody remembers for each row under which generation it was mirrored. While
+//! the regime has a Redis every row counts as mirrored, and while it has none, none does.
+//!
+//! # Who may do what
+//!
+//! | regime | claims |
+//! |---|---|
+//! | has a Redis, settled | of what was taken in that Redis, by handles that mirror; others are refused while any member has an outage lease |
+//! | has no Redis, settled | of anything, by all |
+//! | not settled | none: somebody may still work in the dark under an earlier generation |
+//!
+//! A Redis is known by its `run_id` and by an epoch that lies in it: one that restarted, failed
+//! over or was emptied is another. Each script compares both, and does nothing after a deadline on
+//! Redis' own clock, so that a request which lay in a frozen server does nothing late.
+//!
+//! Only what can be judged without the database is mirrored: no key, no expiry, no schedule, no
+//! limit of its type, not in quarantine. In the dark only types run that the node's own file
+//! defines, and nothing runs from a Redis that may forget it.
+//!
+//! # Keys
+//!
+//! | key | kind | what |
+//! |---|---|---|
+//! | `mirror:epoch` | string | which life of this Redis it is |
+//! | `mirror:tasks`, `mirror:index` | hash | by id, what may be claimed: entry; attempt and generation |
+//! | `mirror:line:<pool>`, `mirror:later` | sorted set | of these, what is due, and what is due later |
+//! | `mirror:claims`, `mirror:leases` | hash, sorted set | by id, claims made in the dark, and until when |
+//! | `mirror:tomb:<id>` | string | an attempt below which a push comes too late |
+//! | `mirror:dark` | set | members that work in the dark: id and episode |
+//! | `mirror:fence` | string | the last fence that was handed out in the dark |
+//!
+//! # Failure
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | Redis is away from some member for 3 s | a generation without Redis: claims go on from PostgreSQL alone when it is settled |
+//! | the same while somebody is dark | the same, when that member's outage lease is over |
+//! | a node is without PostgreSQL, others are not | they claim what their take found, the rest waits for the dark one to return or its outage lease to end |
+//! | a node dies in the dark | its announcement counts until its outage lease ends; then its runs are judged |
+//! | a run was claimed twice all the same, because Redis and its node were both lost | the later replay is *superseded*: it changes nothing, and an alert says so |
+
+mod back;
+mod dark;
+mod keeper;
+mod push;
+mod take;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use matins_core::outage::{OutageLease, Standing};
+use matins_core::store::{Settings, Worker};
+use matins_core::task::{Claimed, Name, TaskId, WorkerId};
+use redis::ScriptInvocation;
+use tokio::sync::{Notify, RwLock, mpsc};
+use uuid::Uuid;
+
+use super::link::{Link, Miss};
+use super::outage::Outage;
+use crate::own_thread::OwnThread;
+use crate::postgres::PostgresStore;
+
+/// What is mirrored, and what a node may do with it.
+#[derive(Debug, Clone)]
+pub struct MirrorOptions {
+    /// How far ahead tasks are mirrored.
+    pub horizon: Duration,
+    /// Most tasks, and most bytes of them.
+    pub tasks: usize,
+    pub bytes: u64,
+    /// How long a node may work from Redis alone.
+    pub window: Duration,
+    /// The name of this node.
+    pub node: String,
+    /// Types that its own file defines.
+    pub types: Arc<HashSet<Name>>,
+}
+
+/// Of an outage lease: clocks may differ in speed, and a run must have ended before.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// How long a script may be under way.
+const UNDER_WAY: Duration = Duration::from_secs(5);
+
+/// A gap that the database's fences do not reach meanwhile.
+const FENCE_GAP: u64 = 1 << 32;
+
+/// What is known of the regime.
+#[derive(Debug, Default)]
+struct Regime {
+    generation: u64,
+    redis: Option<String>,
+    settled: bool,
+    /// The generation that this member works under; 0: none.
+    acknowledged: u64,
+    /// The Redis of that generation.
+    acknowledged_redis: Option<String>,
+    lease: OutageLease,
+    /// Fences of the dark lie above.
+    fence_floor: u64,
+    /// As last seen in Redis.
+    announced: Vec<String>,
+    /// Redis' clock in ms, and when it showed that.
+    clock: Option<(u64, Instant)>,
+    /// Which time in the dark this is.
+    episode: u64,
+}
+
+/// A run under a claim made in the dark, and not handed over.
+#[derive(Debug, Clone)]
+struct Held {
+    claimed: Claimed,
+    /// Its claim does not stand any more, and it must end.
+    given_up: bool,
+}
+
+pub(super) struct Mirror {
+    store: Arc<PostgresStore>,
+    link: Arc<Link>,
+    outage: Option<Arc<Outage>>,
+    options: MirrorOptions,
+    /// As a member; a handle without a journal is none, and never works in the dark.
+    id: Uuid,
+    origin: Instant,
+    regime: Mutex<Regime>,
+    /// What this member runs from the journal, by fence.
+    held: Mutex<HashMap<u64, Held>>,
+    /// Whether this node works in the dark: from the beginning of an outage until everything of it
+    /// is handed over. Shared by what is done there, and held alone by the return.
+    dark: RwLock<()>,
+    open: AtomicBool,
+    settings: Mutex<Option<Settings>>,
+    /// Claims sent to PostgreSQL whose answers were lost.
+    owed: Mutex<Vec<(WorkerId, u64)>>,
+    /// Of this node's workers' leases.
+    lease_ns: AtomicU64,
+    keep: Notify,
+    offered: mpsc::Sender<Vec<TaskId>>,
+    to_offer: Mutex<Option<mpsc::Receiver<Vec<TaskId>>>>,
+    mirrored: AtomicU64,
+}
+
+impl Mirror {
+    pub(super) fn new(
+        store: &Arc<PostgresStore>,
+        link: &Arc<Link>,
+        outage: Option<Arc<Outage>>,
+        options: MirrorOptions,
+    ) -> Arc<Self> {
+        let (offered, to_offer) = mpsc::channel(1_024);
+        Arc::new(Self {
+            store: store.clone(),
+            link: link.clone(),
+            outage,
+            options,
+            id: Uuid::new_v4(),
+            origin: Instant::now(),
+            regime: Mutex::default(),
+            held: Mutex::default(),
+            dark: RwLock::default(),
+            open: AtomicBool::new(false),
+            settings: Mutex::default(),
+            owed: Mutex::default(),
+            lease_ns: AtomicU64::new(0),
+            keep: Notify::new(),
+            offered,
+            to_offer: Mutex::new(Some(to_offer)),
+            mirrored: AtomicU64::new(0),
+        })
+    }
+
+    /// A member turns up; a handle that only takes does not.
+    pub(super) fn start(self: &Arc<Self>, thread: &OwnThread) {
+        if self.outage.is_some() {
+            thread.spawn(self.clone().keep());
+            let offered = self.to_offer.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(offered) = offered {
+                thread.spawn(self.clone().push(offered));
+            }
+        }
+    }
+
+    fn is_member(&self) -> bool {
+        self.outage.is_some()
+    }
+
+    fn regime(&self) -> MutexGuard<'_, Regime> {
+        self.regime.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    fn is_dark(&self) -> bool {
+        self.outage.as_ref().is_some_and(|outage| outage.is_on())
+    }
+
+    fn note(&self, episode: u64) -> String {
+        format!("{}:{episode}", self.id)
+    }
+
+    pub(super) fn is_leased(&self) -> bool {
+        self.regime().lease.stands(self.now_ns())
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.mirrored.load(Ordering::Relaxed)
+    }
+
+    /// Tasks may wait that are to be mirrored.
+    pub(super) fn offer(&self, ids: &[TaskId]) {
+        if self.is_member() && !ids.is_empty() && self.regime().redis.is_some() {
+            // What does not fit is found by the next reading.
+            let _ = self.offered.try_send(ids.to_vec());
+        }
+    }
+
+    /// How long a worker's lease is.
+    pub(super) fn heed_lease(&self, worker: &Worker) {
+        if !worker.remote {
+            let lease = worker.lease_until.duration_since(worker.seen_at).unsigned_abs();
+            self.lease_ns.store(lease.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn lease(&self) -> Duration {
+        Duration::from_nanos(self.lease_ns.load(Ordering::Relaxed))
+    }
+
+    /// What PostgreSQL would lack if this member said that it has nothing of the dark.
+    fn standing(&self) -> Standing {
+        Standing {
+            spooled: self.outage.as_ref().is_some_and(|outage| !outage.is_spool_empty()),
+            journal_runs: !self.held().is_empty(),
+            scripts: self.dark.try_write().is_err(),
+        }
+    }
+
+    /// An outage has begun.
+    pub(super) fn enter(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+
+    fn is_open(&self) -> bool {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn heed_settings(&self, settings: &Settings) {
+        let mut known = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(settings.clone());
+    }
+
+    fn known_settings(&self) -> Option<Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A script of the mirror with what all of them begin with. `None`: Redis' clock is not known.
+    fn begin<'s>(
+        &self,
+        script: &'s redis::Script,
+        identity: &str,
+    ) -> Option<ScriptInvocation<'s>> {
+        let (shown, at) = self.regime().clock?;
+        let now = shown + at.elapsed().as_millis() as u64;
+        let mut call = script.prepare_invoke();
+        call.key(self.link.key("store_id"));
+        call.arg(&self.link.prefix).arg(self.link.store_id()).arg(identity);
+        call.arg(now + UNDER_WAY.as_millis() as u64);
+        Some(call)
+    }
+
+    /// What it answers; [`Miss::Away`] also when it is another Redis, or too late.
+    async fn ask(&self, call: &ScriptInvocation<'_>) -> Result<Vec<String>, Miss> {
+        let mut answer =
+            self.link.script::<Vec<String>>(self.link.times.background, call).await?;
+        match answer.first().map(String::as_str) {
+            Some("ok") => {
+                answer.remove(0);
+                Ok(answer)
+            }
+            word => {
+                tracing::debug!(?word, "the mirror's Redis refuses");
+                self.keep.notify_one();
+                Err(Miss::Away)
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Keeps this member's entry: what it acknowledges, which Redis it sees, its outage lease.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use matins_core::outage::{OutageLease, may_acknowledge};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::{FENCE_GAP, MARGIN, Mirror};
+use crate::postgres::member::Saying;
+
+/// Between two turns, and while something is to be agreed on.
+const EVERY: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_millis(250);
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Mirror {
+    pub(super) async fn keep(self: Arc<Self>) {
+        loop {
+            let calm = match self.is_dark() {
+                true => false,
+                false => self.turn().await,
+            };
+            let pause = if calm { EVERY } else { SOON };
+            let _ = timeout(pause, self.keep.notified()).await;
+            if calm {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+
+    /// Which Redis is seen, its clock, and who has announced to work in the dark.
+    pub(super) async fn look(&self) -> Option<String> {
+        let mut call = self.link.scripts.mirror.look.prepare_invoke();
+        call.key(self.link.key("store_id"));
+        call.arg(&self.link.prefix).arg(self.link.store_id());
+        call.arg(Uuid::new_v4().simple().to_string());
+        let answer = self.link.script::<Vec<String>>(self.link.times.background, &call).await;
+        let mut answer = answer.ok()?.into_iter();
+        if answer.next()? != "ok" {
+            return None;
+        }
+        let (identity, shown) = (answer.next()?, answer.next()?.parse().ok()?);
+        let mut regime = self.regime();
+        regime.clock = Some((shown, Instant::now()));
+        regime.announced = answer.collect();
+        Some(identity)
+    }
+
+    /// `true`: nothing is to be agreed on.
+    async fn turn(&self) -> bool {
+        let sees = self.look().await;
+        let own_note = format!("{}:", self.id);
+        let (saying, sent) = {
+            let mut regime = self.regime();
+            if regime.acknowledged != regime.generation && may_acknowledge(self.standing()) {
+                // Before it is said: the answer may be lost.
+                regime.lease = OutageLease::NONE;
+                regime.acknowledged = regime.generation;
+                regime.acknowledged_redis = regime.redis.clone();
+            }
+            let announced = regime.announced.iter().any(|note| note.starts_with(&own_note));
+            let saying = Saying {
+                id: self.id,
+                node: self.options.node.clone(),
+                acknowledged: regime.acknowledged,
+                episode: regime.episode,
+                renews: sees.is_some() && !announced && self.held().is_empty(),
+                sees,
+                window: self.options.window,
+            };
+            (saying, self.now_ns())
+        };
+        let Ok(Ok(turned)) = timeout(PATIENCE, self.store.turn(&saying)).await else {
+            if let Some(outage) = &self.outage {
+                outage.look_soon();
+            }
+            return false;
+        };
+        let announced = {
+            let mut regime = self.regime();
+            if regime.generation != turned.generation {
+                tracing::info!(generation = turned.generation, redis = turned.redis.is_some(),
+                    "who may work from Redis alone is agreed on anew");
+            }
+            if turned.granted && regime.acknowledged == turned.generation {
+                let nanos = |span: Duration| span.as_nanos() as u64;
+                let window = nanos(self.options.window);
+                regime.lease = OutageLease::granted(sent, window, nanos(MARGIN));
+                regime.fence_floor = turned.fence + FENCE_GAP;
+            }
+            regime.generation = turned.generation;
+            regime.redis = turned.redis.clone();
+            regime.settled = turned.settled;
+            regime.announced.clone()
+        };
+        if !announced.is_empty() {
+            self.clear_notes(&announced, &own_note).await;
+        }
+        let agreed = turned.settled && saying.acknowledged == turned.generation;
+        agreed && turned.redis == saying.sees && announced.is_empty()
+    }
+
+    /// Takes announcements away that hold nobody up: those of members whose outage leases are
+    /// over, and one's own of an earlier time.
+    async fn clear_notes(&self, announced: &[String], own: &str) {
+        let Ok(found) = self.store.waiting(announced, &[], false).await else { return };
+        let is_over = |note: &&String| found.gone.contains(note) || note.starts_with(own);
+        let over: Vec<&String> = announced.iter().filter(is_over).collect();
+        let Some(identity) = found.redis.filter(|_| !over.is_empty() && !self.is_dark()) else {
+            return;
+        };
+        let Some(mut call) = self.begin(&self.link.scripts.mirror.withdraw, &identity) else {
+            return;
+        };
+        call.arg(&over);
+        if self.ask(&call).await.is_ok() {
+            self.keep.notify_one();
+        }
+    }
+
+    /// A clean end: others need not wait for this member's outage lease.
+    pub(in crate::redis) async fn leave(&self) {
+        let clean = may_acknowledge(self.standing()) && !self.is_dark();
+        if self.is_member() && clean {
+            self.regime().lease = OutageLease::NONE;
+            let _ = timeout(PATIENCE, self.store.leave(self.id)).await;
+        }
+    }
+}

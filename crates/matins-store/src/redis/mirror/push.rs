@@ -1,0 +1,154 @@
+//! Copies pending tasks to Redis: those that have just come at once, and by a reading every few
+//! seconds whatever is missing. Only while nobody is dark, everything is replayed, and the
+//! generation is settled.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use matins_core::store::StoreError;
+use matins_core::task::{Task, TaskId, order_key};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::super::pusher::Trouble;
+use super::Mirror;
+
+/// Between two readings, by whichever node.
+const EVERY: Duration = Duration::from_secs(3);
+
+/// Tasks of one step.
+const STEP: usize = 500;
+
+/// What of a task is in Redis: attempt and generation, and the task.
+pub(super) fn entry(task: &Task, generation: u64) -> Result<String, StoreError> {
+    let order = order_key(task.run_at, task.priority);
+    let (attempt, run_at, pool, kind) =
+        (task.attempt, task.run_at.as_microsecond(), &task.pool, &task.kind);
+    let text = serde_json::to_string(task).map_err(|error| StoreError::Broken(error.to_string()))?;
+    Ok(format!("{attempt}\t{generation}\t{order}\t{run_at}\t{pool}\t{kind}\t{text}"))
+}
+
+impl Mirror {
+    /// The generation and the Redis that may be mirrored to now.
+    fn target(&self) -> Option<(u64, String)> {
+        let regime = self.regime();
+        let agreed = regime.settled && regime.acknowledged == regime.generation;
+        let calm = agreed && !self.is_dark() && regime.announced.is_empty();
+        regime.redis.clone().filter(|_| calm).map(|redis| (regime.generation, redis))
+    }
+
+    pub(super) async fn push(self: Arc<Self>, mut offered: mpsc::Receiver<Vec<TaskId>>) {
+        loop {
+            let came = match timeout(EVERY / 3, offered.recv()).await {
+                Ok(None) => return,
+                Ok(Some(mut ids)) => {
+                    while ids.len() < STEP
+                        && let Ok(more) = offered.try_recv()
+                    {
+                        ids.extend(more);
+                    }
+                    self.push_these(&ids).await
+                }
+                Err(_) => self.read_anew().await,
+            };
+            if let Err(error) = came {
+                tracing::debug!(%error, "tasks were not mirrored");
+            }
+        }
+    }
+
+    async fn push_these(&self, ids: &[TaskId]) -> Result<(), Trouble> {
+        let Some((generation, redis)) = self.target() else { return Ok(()) };
+        let found = self.store.waiting(&[], ids, false).await?;
+        if found.generation != generation || !found.ready {
+            return Ok(());
+        }
+        let horizon = Timestamp::now().saturating_add(self.options.horizon).map_err(broken)?;
+        let ids: Vec<TaskId> = found.tasks.iter().map(|(id, _)| *id).collect();
+        for ids in ids.chunks(STEP) {
+            // Their clock begins before they are read.
+            let Some(call) = self.begin(&self.link.scripts.mirror.push, &redis) else { break };
+            let mut tasks = self.store.waiting_tasks(ids).await?;
+            tasks.retain(|task| may_be_mirrored(task) && task.run_at <= horizon);
+            self.put(call, generation, None, &tasks).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts tasks in, from a node in the dark with its announcement.
+    pub(super) async fn put(
+        &self,
+        mut call: redis::ScriptInvocation<'_>,
+        generation: u64,
+        note: Option<&str>,
+        tasks: &[Task],
+    ) -> Result<(), Trouble> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        call.arg(self.options.tasks).arg(u8::from(note.is_some())).arg(note.unwrap_or_default());
+        for task in tasks {
+            call.arg(task.id.to_string()).arg(entry(task, generation)?);
+        }
+        self.ask(&call).await?;
+        Ok(())
+    }
+
+    async fn read_anew(&self) -> Result<(), Trouble> {
+        let Some((generation, redis)) = self.target() else { return Ok(()) };
+        let limit = self.link.times.background;
+        let mut length = redis::cmd("HLEN");
+        let count: u64 =
+            self.link.command(limit, length.arg(self.link.key("mirror:index"))).await?;
+        self.mirrored.store(count, Ordering::Relaxed);
+        let mut turn = redis::cmd("SET");
+        turn.arg(self.link.key("mirror:read")).arg(&self.link.name).arg("NX");
+        turn.arg("PX").arg(EVERY.as_millis() as u64);
+        if self.link.command::<Option<String>>(limit, &turn).await?.is_none() {
+            return Ok(());
+        }
+        let mut all = redis::cmd("HGETALL");
+        let had: HashMap<String, String> =
+            self.link.command(limit, all.arg(self.link.key("mirror:index"))).await?;
+        let window = self.store.mirror_window(self.options.horizon, self.options.tasks).await?;
+        let mut room = self.options.bytes;
+        let wanted = window.into_iter().take_while(|(_, _, bytes)| {
+            let fits = *bytes <= room;
+            room = room.saturating_sub(*bytes);
+            fits
+        });
+        let wanted: Vec<(TaskId, u32)> = wanted.map(|(id, attempt, _)| (id, attempt)).collect();
+        let is_there = |(id, attempt): &&(TaskId, u32)| {
+            had.get(&id.to_string()).is_some_and(|known| *known == format!("{attempt} {generation}"))
+        };
+        let missing = wanted.iter().filter(|task| !is_there(task)).map(|(id, _)| *id);
+        let missing: Vec<TaskId> = missing.collect();
+        let ids: HashSet<String> = wanted.iter().map(|(id, _)| id.to_string()).collect();
+        let stale: Vec<_> = had.iter().filter(|(id, _)| !ids.contains(*id)).collect();
+        for some in stale.chunks(STEP) {
+            let Some(mut call) = self.begin(&self.link.scripts.mirror.drop, &redis) else { break };
+            for (id, known) in some {
+                call.arg(id).arg(known);
+            }
+            self.ask(&call).await?;
+        }
+        for some in missing.chunks(STEP) {
+            self.push_these(some).await?;
+        }
+        Ok(())
+    }
+}
+
+fn broken(error: jiff::Error) -> StoreError {
+    StoreError::Broken(error.to_string())
+}
+
+/// What can be judged without the database.
+pub(super) fn may_be_mirrored(task: &Task) -> bool {
+    let keyed = task.execution_key.is_some() || task.concurrency_key.is_some();
+    let bound = task.expires_at.is_some() || task.origin.is_some() || task.held;
+    !keyed && !bound && !task.in_quarantine()
+}

@@ -1,0 +1,272 @@
+//! Before a connected node decides about a pending task, it takes it out of Redis.
+
+use std::collections::HashSet;
+
+use jiff::SignedDuration;
+use matins_core::Json;
+use matins_core::outage::Taken;
+use matins_core::store::{Act, Cancelled, ClaimBatch, ClaimRequest, Result, Retried, StoreError, Types};
+use matins_core::task::TaskId;
+
+use super::super::RedisStore;
+use super::Mirror;
+use crate::postgres::member::{Candidates, TakenTasks, is_mirrored};
+
+/// Before what could not be decided is tried again.
+const AGAIN: SignedDuration = SignedDuration::from_millis(250);
+
+/// How often what has moved on is looked at anew.
+const TRIES: usize = 20;
+
+impl Mirror {
+    pub(super) fn announced(&self) -> Vec<String> {
+        self.regime().announced.clone()
+    }
+
+    /// What became of each; `None`: the Redis of the generation does not answer.
+    async fn take(&self, found: &Candidates, tasks: &[(TaskId, u32)]) -> Option<Vec<Taken>> {
+        let identity = found.redis.as_deref()?;
+        if self.regime().clock.is_none() {
+            self.look().await;
+        }
+        let mut answers = Vec::with_capacity(tasks.len());
+        for some in tasks.chunks(500) {
+            let mut call = self.begin(&self.link.scripts.mirror.take, identity)?;
+            call.arg(found.generation).arg(found.gone.len());
+            call.arg(&found.gone);
+            for (id, attempt) in some {
+                call.arg(id.to_string()).arg(*attempt);
+            }
+            let said = self.ask(&call).await.ok()?;
+            answers.extend(said.iter().map(|word| match word.as_str() {
+                "found" => Taken::Found,
+                "nothing" => Taken::Nothing,
+                _ => Taken::Wait,
+            }));
+        }
+        Some(answers)
+    }
+
+    /// Of a pool, what may be claimed in the dark: that may be taken whoever else is dark.
+    async fn free(&self, found: &Candidates, request: &ClaimRequest) -> Vec<(TaskId, u32)> {
+        let (Some(identity), Some(pool), Types::Only(kinds)) =
+            (&found.redis, &request.pool, &request.types)
+        else {
+            return Vec::new();
+        };
+        let Some(mut call) = self.begin(&self.link.scripts.mirror.due, identity) else {
+            return Vec::new();
+        };
+        call.arg(found.generation).arg(&**pool).arg(request.max).arg("").arg("");
+        call.arg(kinds.iter().map(|kind| &**kind).collect::<Vec<&str>>());
+        let Ok(said) = self.ask(&call).await else { return Vec::new() };
+        let one = |entry: &[String]| Some((entry[0].parse().ok()?, entry[1].parse().ok()?));
+        said.get(1..).unwrap_or_default().chunks_exact(3).filter_map(one).collect()
+    }
+}
+
+fn later(request: &ClaimRequest) -> ClaimBatch {
+    ClaimBatch { claimed: Vec::new(), next_at: request.now.checked_add(AGAIN).ok() }
+}
+
+impl RedisStore {
+    /// While tasks are mirrored: from PostgreSQL, or in the dark.
+    pub(in crate::redis) async fn claim_mirrored(
+        &self,
+        mirror: &Mirror,
+        request: ClaimRequest,
+    ) -> Result<ClaimBatch> {
+        let Some(outage) = &mirror.outage else {
+            return self.claim_connected(mirror, &request).await;
+        };
+        if outage.is_on() {
+            return mirror.claim_in_the_dark(&request).await;
+        }
+        let answer = outage.meanwhile(self.claim_connected(mirror, &request)).await;
+        match &answer {
+            Ok(_) => mirror.settled_up(&request),
+            Err(StoreError::Unavailable(_)) => mirror.owe(&request),
+            Err(_) => {}
+        }
+        answer
+    }
+
+    async fn claim_connected(&self, mirror: &Mirror, request: &ClaimRequest) -> Result<ClaimBatch> {
+        if request.repeated {
+            let claimed = self.database().claimed_before(&request.worker, request.token).await?;
+            if !claimed.is_empty() {
+                return Ok(ClaimBatch { claimed, next_at: None });
+            }
+        }
+        let fresh = ClaimRequest { repeated: false, ..request.clone() };
+        if mirror.regime().redis.is_none() {
+            match self.hand_out(fresh.clone()).await {
+                Err(error) if is_mirrored(&error) => mirror.keep.notify_one(),
+                answer => return answer,
+            }
+        }
+        let member = mirror.is_member().then_some(mirror.id);
+        let found = match &fresh.ids {
+            None => self.database().peek(member, &mirror.announced(), &fresh).await?,
+            Some(ids) => self.database().waiting(&mirror.announced(), ids, true).await?,
+        };
+        if found.redis.is_none() {
+            mirror.regime().redis = None;
+            return match self.hand_out(fresh).await {
+                Err(error) if is_mirrored(&error) => Ok(later(request)),
+                answer => answer,
+            };
+        }
+        mirror.regime().redis = found.redis.clone();
+        if !found.ready {
+            mirror.keep.notify_one();
+            return Ok(later(request));
+        }
+        if found.tasks.is_empty() {
+            return Ok(ClaimBatch { claimed: Vec::new(), next_at: found.next_at });
+        }
+        let mut tasks = found.tasks.clone();
+        let Some(mut taken) = mirror.take(&found, &tasks).await else {
+            mirror.keep.notify_one();
+            return Ok(later(request));
+        };
+        if taken.contains(&Taken::Wait) {
+            mirror.keep.notify_one();
+            let mut free = mirror.free(&found, &fresh).await;
+            free.retain(|task| !tasks.contains(task));
+            taken.extend(mirror.take(&found, &free).await.unwrap_or_default());
+            tasks.extend(free);
+        }
+        let had = tasks.iter().zip(&taken).filter(|(_, taken)| **taken != Taken::Wait);
+        let had: Vec<(TaskId, u32)> = had.map(|(task, _)| *task).collect();
+        if had.is_empty() {
+            return Ok(later(request));
+        }
+        let complete = had.len() == tasks.len();
+        let word = TakenTasks::new(found.generation, &had);
+        let (mut batch, seqs) = self.database().claim_taken(&word, &fresh).await?;
+        self.heard_of(&batch, seqs);
+        batch.next_at = match batch.claimed.len() == had.len() && complete {
+            true => found.next_at,
+            false => later(request).next_at,
+        };
+        Ok(batch)
+    }
+
+    pub(in crate::redis) async fn cancel_mirrored(
+        &self,
+        mirror: &Mirror,
+        ids: &[TaskId],
+        act: &Act,
+    ) -> Result<Vec<Cancelled>> {
+        use matins_core::store::Queue as _;
+        for _ in 0..TRIES {
+            let (word, rest) = match self.take_for(mirror, ids).await? {
+                Some(taken) => taken,
+                None => match self.database().cancel(ids, act).await {
+                    Err(error) if is_mirrored(&error) => continue,
+                    answer => return answer,
+                },
+            };
+            let taken = match word.ids.is_empty() {
+                true => Vec::new(),
+                false => match self.database().cancel_taken(&word, act).await? {
+                    Some(answers) => answers,
+                    None => continue,
+                },
+            };
+            let others = self.database().cancel(&rest, act).await;
+            let others = match others {
+                // One has begun to wait; those that were cancelled answer that they have ended.
+                Err(error) if is_mirrored(&error) && taken.is_empty() => continue,
+                answer => answer?,
+            };
+            return Ok(in_order(ids, &word.ids, taken, others));
+        }
+        Err(moving())
+    }
+
+    pub(in crate::redis) async fn retry_mirrored(
+        &self,
+        mirror: &Mirror,
+        ids: &[TaskId],
+        payload: Option<Json>,
+        act: &Act,
+    ) -> Result<Vec<Retried>> {
+        use matins_core::store::Queue as _;
+        for _ in 0..TRIES {
+            let (word, rest) = match self.take_for(mirror, ids).await? {
+                Some(taken) => taken,
+                None => match self.database().retry(ids, payload.clone(), act).await {
+                    Err(error) if is_mirrored(&error) => continue,
+                    answer => return answer,
+                },
+            };
+            let taken = match word.ids.is_empty() {
+                true => Vec::new(),
+                false => match self.database().retry_taken(&word, payload.as_ref(), act).await? {
+                    Some(answers) => answers,
+                    None => continue,
+                },
+            };
+            let others = match self.database().retry(&rest, payload.clone(), act).await {
+                Err(error) if is_mirrored(&error) && taken.is_empty() => continue,
+                answer => answer?,
+            };
+            return Ok(in_order(ids, &word.ids, taken, others));
+        }
+        Err(moving())
+    }
+
+    /// Takes those that wait, and says which do not; `None`: nothing is mirrored.
+    async fn take_for(
+        &self,
+        mirror: &Mirror,
+        ids: &[TaskId],
+    ) -> Result<Option<(TakenTasks, Vec<TaskId>)>> {
+        let found = self.database().waiting(&mirror.announced(), ids, false).await?;
+        if found.redis.is_none() {
+            return Ok(None);
+        }
+        let away = || {
+            StoreError::Unavailable(
+                "nodes may run the task from Redis alone, and that does not answer; try again"
+                    .to_owned(),
+            )
+        };
+        if !found.ready {
+            mirror.keep.notify_one();
+            return Err(moving());
+        }
+        let taken = mirror.take(&found, &found.tasks).await.ok_or_else(away)?;
+        if taken.contains(&Taken::Wait) {
+            mirror.keep.notify_one();
+            return Err(StoreError::Unavailable(
+                "a node works without PostgreSQL and may run the task; try again when it is back"
+                    .to_owned(),
+            ));
+        }
+        let word = TakenTasks::new(found.generation, &found.tasks);
+        let mut first = HashSet::new();
+        let is_taken = |id: &&TaskId| word.ids.contains(id) && first.insert(**id);
+        let (_, rest): (Vec<TaskId>, Vec<TaskId>) = ids.iter().partition(is_taken);
+        Ok(Some((word, rest)))
+    }
+}
+
+fn moving() -> StoreError {
+    StoreError::Unavailable("the tasks keep changing hands; try again".to_owned())
+}
+
+/// Answers about two parts of some tasks, in the order of all.
+fn in_order<T>(ids: &[TaskId], taken: &[TaskId], first: Vec<T>, second: Vec<T>) -> Vec<T> {
+    let (mut first, mut second) = (
+        taken.iter().zip(first).map(|(id, answer)| (*id, answer)).collect::<Vec<_>>(),
+        second.into_iter(),
+    );
+    let one = |id: &TaskId| match first.iter().position(|(taken, _)| taken == id) {
+        Some(index) => Some(first.remove(index).1),
+        None => second.next(),
+    };
+    ids.iter().filter_map(one).collect()
+}
