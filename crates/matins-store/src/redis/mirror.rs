@@ -143,6 +143,7 @@ pub(super) struct Mirror {
     dark: RwLock<()>,
     open: AtomicBool,
     settings: Mutex<Option<Settings>>,
+    claiming: tokio::sync::Mutex<()>,
     /// Claims sent to PostgreSQL whose answers were lost.
     owed: Mutex<Vec<(WorkerId, u64)>>,
     /// Of this node's workers' leases.
@@ -173,6 +174,7 @@ impl Mirror {
             dark: RwLock::default(),
             open: AtomicBool::new(false),
             settings: Mutex::default(),
+            claiming: tokio::sync::Mutex::default(),
             owed: Mutex::default(),
             lease_ns: AtomicU64::new(0),
             keep: Notify::new(),
@@ -218,7 +220,8 @@ impl Mirror {
     }
 
     pub(super) fn is_leased(&self) -> bool {
-        self.regime().lease.stands(self.now_ns())
+        let regime = self.regime();
+        regime.settled && regime.lease.stands(self.now_ns())
     }
 
     pub(super) fn count(&self) -> u64 {

@@ -159,8 +159,26 @@ LANGUAGE sql VOLATILE AS $$
           AND m.outage_until > clock_timestamp())
 $$;
 
--- What `claim` would hand out now, without doing so: to be taken in Redis first. `ready`: the
--- generation is settled, and the member has acknowledged it. `gone`: of the announcements, those
+-- As before; a look at what a claim would do hears of what it would end.
+CREATE OR REPLACE FUNCTION end_unrun(t task, p_why integer, p_kept text, p_now timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF t.expires_at IS NOT NULL THEN
+        DELETE FROM expiring WHERE expires_at = t.expires_at AND seq = t.seq;
+    END IF;
+    IF current_setting('matins.word', true) = 'taken' THEN
+        PERFORM set_config('matins.ended', concat_ws(',',
+            nullif(current_setting('matins.ended', true), ''), t.id), true);
+    END IF;
+    IF p_why = 1 THEN
+        PERFORM cancel_left(t, 'expired', p_now);
+    ELSE
+        PERFORM deduplicate_left(t, p_kept, p_now);
+    END IF;
+END $$;
+
+-- What `claim` would hand out or end now, without doing so: to be taken in Redis first. `ready`:
+-- the generation is settled, and the member has acknowledged it. `gone`: of the announcements, those
 -- that hold nobody up.
 CREATE FUNCTION peek(
     p_member uuid, p_announced text[], p_worker text, p_pool text, p_types text[],
@@ -169,7 +187,7 @@ CREATE FUNCTION peek(
     OUT attempts integer[], OUT next_at timestamptz
 ) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 #variable_conflict use_column
-DECLARE g regime := regime_now();
+DECLARE g regime := regime_now(); v_ended text;
 BEGIN
     generation := g.generation;
     redis := g.redis;
@@ -185,9 +203,14 @@ BEGIN
         INTO ids, attempts, next_at
         FROM claim(p_worker, p_pool, p_types, p_max, 0, p_lease, p_now, '{}', '{}',
                    '-infinity') AS c;
+        v_ended := current_setting('matins.ended', true);
         RAISE EXCEPTION 'a look changes nothing' USING ERRCODE = 'MT004';
     EXCEPTION WHEN SQLSTATE 'MT004' THEN NULL;
     END;
+    IF v_ended <> '' THEN
+        SELECT ids || array_agg(t.id), attempts || array_agg(t.attempt) INTO ids, attempts
+        FROM task AS t WHERE t.id = ANY(string_to_array(v_ended, ',')::uuid[]);
+    END IF;
 END $$;
 
 -- Those of the tasks that stand as they were when they were taken, under that generation. They

@@ -98,6 +98,31 @@ impl RedisStore {
                 return Ok(ClaimBatch { claimed, next_at: None });
             }
         }
+        // Who looks at the same time would see the same.
+        let _alone = mirror.claiming.lock().await;
+        let mut batch = self.claim_once(mirror, request).await?;
+        for _ in 0..TRIES {
+            let short = !batch.claimed.is_empty() && batch.claimed.len() < request.max;
+            if !short || mirror.regime().redis.is_none() {
+                break;
+            }
+            let max = request.max - batch.claimed.len();
+            let Ok(more) = self.claim_once(mirror, &ClaimRequest { max, ..request.clone() }).await
+            else {
+                // What has been claimed must reach whoever asked.
+                batch.next_at = Some(request.now);
+                break;
+            };
+            batch.next_at = more.next_at;
+            if more.claimed.is_empty() {
+                break;
+            }
+            batch.claimed.extend(more.claimed);
+        }
+        Ok(batch)
+    }
+
+    async fn claim_once(&self, mirror: &Mirror, request: &ClaimRequest) -> Result<ClaimBatch> {
         let fresh = ClaimRequest { repeated: false, ..request.clone() };
         if mirror.regime().redis.is_none() {
             match self.hand_out(fresh.clone()).await {
@@ -142,13 +167,13 @@ impl RedisStore {
         if had.is_empty() {
             return Ok(later(request));
         }
-        let complete = had.len() == tasks.len();
         let word = TakenTasks::new(found.generation, &had);
         let (mut batch, seqs) = self.database().claim_taken(&word, &fresh).await?;
         self.heard_of(&batch, seqs);
-        batch.next_at = match batch.claimed.len() == had.len() && complete {
+        // What it did not get somebody else has, or it waits for somebody who is dark.
+        batch.next_at = match batch.claimed.len() == tasks.len() {
             true => found.next_at,
-            false => later(request).next_at,
+            false => found.next_at.into_iter().chain(later(request).next_at).min(),
         };
         Ok(batch)
     }

@@ -1,0 +1,531 @@
+//! PostgreSQL away, work goes on from Redis alone, each task once, and all of it is in PostgreSQL
+//! afterwards.
+
+#![cfg(feature = "redis")]
+
+#[path = "ground/database.rs"]
+mod database;
+#[path = "ground/redis.rs"]
+mod ground;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use matins_conformance::lab::{id, task};
+use matins_core::lifecycle::{Outcome, Trace, later, settle};
+use matins_core::outage::Seal;
+use matins_core::retry::RetryPolicy;
+use matins_core::store::{
+    Act, Cancelled, ClaimRequest, Enqueued, Queue as _, Records as _, Settled, Store as _,
+    StoreError, Types, Worker,
+};
+use matins_core::task::{Claimed, NewTask, State, TaskId, WorkerId};
+use matins_store::RedisStore;
+use matins_store::postgres::{self, PostgresStore};
+use matins_store::redis::{MirrorOptions, Options, OutageOptions};
+use matins_testbed::{Line, Postgres, Redis, Weather};
+use tempfile::TempDir;
+
+const SOON: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(3);
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+struct Bed {
+    url: String,
+    redis: Redis,
+    folder: TempDir,
+    window: Duration,
+    /// Who runs what now, and how often each ran: nobody in the system can see it.
+    witness: Arc<Mutex<Witness>>,
+}
+
+#[derive(Default)]
+struct Witness {
+    running: BTreeMap<TaskId, String>,
+    runs: BTreeMap<TaskId, usize>,
+}
+
+/// A process: its ways to both servers can be cut.
+struct Node {
+    name: String,
+    store: RedisStore,
+    to_pg: Line,
+    to_redis: Line,
+    worker: Mutex<WorkerId>,
+    witness: Arc<Mutex<Witness>>,
+}
+
+impl Bed {
+    async fn new() -> Self {
+        Self {
+            url: database::new_database().await,
+            redis: Redis::start(&DURABLE),
+            folder: tempfile::tempdir().unwrap(),
+            window: Duration::from_secs(600),
+            witness: Arc::default(),
+        }
+    }
+
+    async fn node(&self, name: &str) -> Node {
+        let node = self.node_with(name, Some(ground::mirror(name, &["t"]))).await;
+        until("it may work in the dark", async || node.store.mirrors()).await;
+        node
+    }
+
+    async fn node_with(&self, name: &str, mirror: Option<MirrorOptions>) -> Node {
+        let to_pg = Line::to(Postgres::shared().port());
+        let port = |url: &str| {
+            let at = url.split('@').next_back().unwrap().trim_start_matches("redis://");
+            at.split(':').nth(1).unwrap().split('/').next().unwrap().parse::<u16>().unwrap()
+        };
+        let redis_port = port(&self.redis.url());
+        let to_redis = Line::to(redis_port);
+        let by = |url: &str, from: u16, to: u16| url.replace(&format!(":{from}"), &format!(":{to}"));
+        let url = by(&self.url, Postgres::shared().port(), to_pg.port());
+        let redis = by(&self.redis.url(), redis_port, to_redis.port());
+        assert!(url != self.url && redis != self.redis.url());
+        let connections = postgres::Options {
+            patience: Duration::from_secs(5),
+            listen: false,
+            ..postgres::Options::default()
+        };
+        let store = PostgresStore::open(&url, connections).await.expect("open");
+        let outage = OutageOptions {
+            spool: self.folder.path().join(format!("{name}.journal")),
+            after: Duration::from_secs(1),
+            accept_volatile: false,
+            seal: Seal::new(Some("nobody can guess this")),
+        };
+        let mirror = mirror.map(|mirror| MirrorOptions { window: self.window, ..mirror });
+        let options = Options { outage: Some(outage), mirror, ..Options::default() };
+        let store = RedisStore::open(store, &redis, options).await.expect("open with Redis");
+        let worker = WorkerId(format!("{name}:1:{}", "0".repeat(32)).into());
+        let node = Node {
+            name: name.to_owned(),
+            store,
+            to_pg,
+            to_redis,
+            worker: Mutex::new(worker),
+            witness: self.witness.clone(),
+        };
+        node.store.register(node.entry()).await.expect("register");
+        node
+    }
+
+    /// Past everything.
+    async fn inspector(&self) -> PostgresStore {
+        PostgresStore::open(&self.url, postgres::Options::default()).await.expect("open")
+    }
+}
+
+impl Node {
+    fn entry(&self) -> Worker {
+        let now = Timestamp::now();
+        Worker {
+            id: self.worker.lock().unwrap().clone(),
+            node_id: self.name.as_str().into(),
+            started_at: now,
+            seen_at: now,
+            lease_until: later(now, LEASE),
+            draining: false,
+            remote: false,
+            pools: vec![("default".into(), 4)],
+            types: Types::Any,
+        }
+    }
+
+    fn request(&self, max: usize) -> ClaimRequest {
+        ClaimRequest {
+            worker: self.worker.lock().unwrap().clone(),
+            pool: Some("default".into()),
+            types: Types::Only(Arc::new(["t".into()].into())),
+            ids: None,
+            max,
+            token: u64::from(rand::random::<u32>()),
+            repeated: false,
+            lease_until: None,
+            now: Timestamp::now(),
+        }
+    }
+
+    /// What it gets; nothing when it may not claim now.
+    async fn claim(&self, max: usize) -> Vec<Claimed> {
+        if self.to_pg_is_fine() {
+            let _ = self.store.beat(&self.entry()).await;
+        }
+        let claimed = match self.store.claim(self.request(max)).await {
+            Ok(batch) => batch.claimed,
+            Err(StoreError::Unavailable(_)) => Vec::new(),
+            Err(error) => panic!("{}: {error}", self.name),
+        };
+        let mut witness = self.witness.lock().unwrap();
+        for one in &claimed {
+            let before = witness.running.insert(one.task.id, self.name.clone());
+            assert_eq!(before, None, "{} is claimed by {} too", one.task.id, self.name);
+            *witness.runs.entry(one.task.id).or_default() += 1;
+        }
+        claimed
+    }
+
+    fn to_pg_is_fine(&self) -> bool {
+        !self.store.parts()[0].stands_in
+    }
+
+    async fn finish(&self, claimed: &Claimed) -> Settled {
+        let done = Outcome::Completed { result: None, result_dropped_bytes: None };
+        self.settle(claimed, done).await
+    }
+
+    async fn settle(&self, claimed: &Claimed, outcome: Outcome) -> Settled {
+        let policy = RetryPolicy::default();
+        let now = Timestamp::now();
+        let item = settle(claimed, outcome, Trace::default(), &policy, now, 0.0);
+        self.witness.lock().unwrap().running.remove(&claimed.task.id);
+        let end = Instant::now() + SOON;
+        loop {
+            match self.store.settle(vec![item.clone()]).await {
+                Ok(answers) => return answers[0],
+                Err(StoreError::Unavailable(_)) if Instant::now() < end => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    async fn cut_pg(&self) {
+        self.to_pg.set(Weather::Refused);
+        until("the outage is noticed", async || {
+            let _ = self.store.ping().await;
+            self.store.parts()[0].stands_in
+        })
+        .await;
+    }
+
+    async fn heal(&self) {
+        self.to_pg.set(Weather::Fine);
+        self.to_redis.set(Weather::Fine);
+        until("the outage is over", async || !self.store.parts()[0].stands_in).await;
+    }
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !holds().await {
+        assert!(Instant::now() < end, "{what}: not within {SOON:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn due(n: u128) -> NewTask {
+    NewTask { kind: "t".into(), run_at: Timestamp::now(), ..task(n) }
+}
+
+async fn mirrored(bed: &Bed, count: usize) {
+    until("the tasks are mirrored", async || {
+        bed.redis.ask(&["hlen", "matins:mirror:tasks"]) == count.to_string()
+    })
+    .await;
+}
+
+async fn sound(store: &PostgresStore) {
+    assert_eq!(store.check_invariants().await.unwrap(), Vec::<String>::new());
+}
+
+async fn state(store: &PostgresStore, n: u128) -> State {
+    store.task(id(n)).await.unwrap().unwrap_or_else(|| panic!("task {n} is lost")).state
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mirrored_and_new_tasks_run_in_the_dark_once() {
+    let bed = Bed::new().await;
+    let node = bed.node("a").await;
+    let keyed = NewTask { execution_key: Some("k".into()), ..due(9) };
+    node.store.enqueue(vec![due(1), due(2), keyed], Timestamp::now()).await.unwrap();
+    mirrored(&bed, 2).await;
+    node.cut_pg().await;
+    let unknown = NewTask { kind: "other".into(), ..due(4) };
+    let new = vec![due(3), unknown, NewTask { execution_key: Some("n".into()), ..due(5) }];
+    let answers = node.store.enqueue(new, Timestamp::now()).await.unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Enqueued::Journalled(_))), "{answers:?}");
+    let claimed = node.claim(10).await;
+    let ids: BTreeSet<TaskId> = claimed.iter().map(|one| one.task.id).collect();
+    assert_eq!(ids, [id(1), id(2), id(3)].into());
+    assert!(claimed.iter().all(|one| node.store.is_journalled(&one.claim)));
+    assert!(claimed.iter().all(|one| one.task.attempt == 1 && one.task.state == State::Running));
+    assert_eq!(node.claim(10).await, [], "nothing twice");
+    let claims: Vec<_> = claimed.iter().map(|one| one.claim).collect();
+    let extended = node.store.extend(&claims, later(Timestamp::now(), LEASE)).await.unwrap();
+    assert_eq!((extended.lost, extended.cancel), (vec![], vec![]));
+    for one in &claimed[..2] {
+        assert_eq!(node.finish(one).await, Settled::Done(State::Completed));
+    }
+    // One runs on, and becomes an ordinary run.
+    node.heal().await;
+    let last = &claimed[2];
+    assert!(!node.store.is_journalled(&last.claim), "handed over");
+    let inspector = bed.inspector().await;
+    let row = inspector.task(last.task.id).await.unwrap().unwrap();
+    assert_eq!((row.state, row.attempt), (State::Running, 1));
+    let extended = node.store.extend(&[last.claim], later(Timestamp::now(), LEASE)).await.unwrap();
+    assert_eq!((extended.lost, extended.cancel), (vec![], vec![]));
+    assert_eq!(node.finish(last).await, Settled::Done(State::Completed));
+    for n in 1..=3 {
+        assert_eq!(state(&inspector, n).await, State::Completed, "task {n}");
+        assert_eq!(inspector.attempts(id(n)).await.unwrap().len(), 1, "task {n}");
+    }
+    for n in [4, 5, 9] {
+        assert_eq!(state(&inspector, n).await, State::Pending, "task {n} waited");
+    }
+    until("what waited is run", async || {
+        let more = node.claim(10).await;
+        for one in &more {
+            node.finish(one).await;
+        }
+        state(&inspector, 9).await == State::Completed
+            && state(&inspector, 5).await == State::Completed
+    })
+    .await;
+    assert!(bed.witness.lock().unwrap().runs.values().all(|runs| *runs == 1));
+    sound(&inspector).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_run_is_tried_again_in_the_dark() {
+    let bed = Bed::new().await;
+    let node = bed.node("a").await;
+    node.store.enqueue(vec![due(1)], Timestamp::now()).await.unwrap();
+    mirrored(&bed, 1).await;
+    node.cut_pg().await;
+    let first = node.claim(1).await.remove(0);
+    let again = Outcome::Snoozed { at: Timestamp::now() };
+    assert_eq!(node.settle(&first, again).await, Settled::Done(State::Pending));
+    let mut second = Vec::new();
+    until("it is due again", async || {
+        second = node.claim(1).await;
+        !second.is_empty()
+    })
+    .await;
+    assert_eq!(second[0].task.attempt, 2);
+    assert_eq!(node.finish(&first).await, Settled::Fenced, "by its fence");
+    assert_eq!(node.finish(&second[0]).await, Settled::Done(State::Completed));
+    node.heal().await;
+    let inspector = bed.inspector().await;
+    let row = inspector.task(id(1)).await.unwrap().unwrap();
+    assert_eq!((row.state, row.attempt), (State::Completed, 2));
+    assert_eq!(inspector.attempts(id(1)).await.unwrap().len(), 2);
+    sound(&inspector).await;
+}
+
+/// The danger of it all: one sees only Redis, the other only PostgreSQL.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sees_only_redis_and_who_sees_only_postgres_never_run_the_same() {
+    let mut bed = Bed::new().await;
+    bed.window = Duration::from_secs(14);
+    let (dark, other) = (bed.node("dark").await, bed.node("other").await);
+    until("both hold leases", async || dark.store.mirrors() && other.store.mirrors()).await;
+    let tasks = (1..=20).map(due).collect();
+    other.store.enqueue(tasks, Timestamp::now()).await.unwrap();
+    mirrored(&bed, 20).await;
+    dark.cut_pg().await;
+    other.to_redis.set(Weather::Refused);
+    let mut ran = 0;
+    let mut held = Vec::new();
+    let began = Instant::now();
+    // Each claims whatever it gets, and runs it for a while; the witness sees whether two have one.
+    while ran < 20 {
+        assert!(began.elapsed() < SOON, "only {ran} ran");
+        for node in [&dark, &other] {
+            for one in node.claim(2).await {
+                held.push((node, one, Instant::now()));
+            }
+        }
+        let (over, on): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|(.., since)| since.elapsed() > Duration::from_millis(900));
+        held = on;
+        for (node, one, _) in over {
+            assert_eq!(node.finish(&one).await, Settled::Done(State::Completed));
+            ran += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let by_other = began.elapsed();
+    dark.heal().await;
+    other.heal().await;
+    let inspector = bed.inspector().await;
+    for n in 1..=20 {
+        assert_eq!(state(&inspector, n).await, State::Completed, "task {n} after {by_other:?}");
+    }
+    assert!(bed.witness.lock().unwrap().runs.values().all(|runs| *runs == 1));
+    sound(&inspector).await;
+}
+
+/// A node without PostgreSQL beside one that has both: that one goes on with what is surely free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connected_node_takes_only_what_its_take_finds() {
+    let bed = Bed::new().await;
+    let (dark, other) = (bed.node("dark").await, bed.node("other").await);
+    let keyed = NewTask { execution_key: Some("k".into()), ..due(3) };
+    other.store.enqueue(vec![due(1), due(2), keyed], Timestamp::now()).await.unwrap();
+    mirrored(&bed, 2).await;
+    dark.cut_pg().await;
+    let first = dark.claim(1).await.remove(0);
+    let mut second = Vec::new();
+    until("the other goes on", async || {
+        second.extend(other.claim(5).await);
+        !second.is_empty()
+    })
+    .await;
+    let ids: Vec<TaskId> = second.iter().map(|one| one.task.id).collect();
+    assert_eq!(ids, [if first.task.id == id(1) { id(2) } else { id(1) }]);
+    assert_eq!(other.claim(5).await, [], "the rest waits");
+    let act = Act { who: "test".to_owned(), reason: None, at: Timestamp::now() };
+    let refused = other.store.cancel(&[first.task.id], &act).await;
+    match refused {
+        // Its claim may have been replayed already: then it is asked to end.
+        Ok(answers) => assert!(matches!(answers[0], Cancelled::Requested(_)), "{answers:?}"),
+        Err(StoreError::Unavailable(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+    assert_eq!(dark.finish(&first).await, Settled::Done(State::Completed));
+    assert_eq!(other.finish(&second[0]).await, Settled::Done(State::Completed));
+    dark.heal().await;
+    until("the rest is run", async || !other.claim(5).await.is_empty()).await;
+}
+
+/// The spool alone, and the stream alone, bring everything back.
+#[tokio::test(flavor = "multi_thread")]
+async fn either_copy_is_enough() {
+    for lost in ["redis", "node"] {
+        let bed = Bed::new().await;
+        let node = bed.node("a").await;
+        node.store.enqueue(vec![due(1)], Timestamp::now()).await.unwrap();
+        mirrored(&bed, 1).await;
+        node.cut_pg().await;
+        node.store.enqueue(vec![due(2)], Timestamp::now()).await.unwrap();
+        let claimed = node.claim(5).await;
+        assert_eq!(claimed.len(), 2, "{lost}");
+        for one in &claimed {
+            assert_eq!(node.finish(one).await, Settled::Done(State::Completed));
+        }
+        let inspector = bed.inspector().await;
+        match lost {
+            "redis" => {
+                bed.redis.ask(&["flushall"]);
+                node.heal().await;
+            }
+            _ => {
+                node.store.close().await.unwrap();
+                drop(node);
+                std::fs::remove_file(bed.folder.path().join("a.journal")).unwrap();
+                let next = bed.node_with("b", Some(ground::mirror("b", &["t"]))).await;
+                until("the stream is replayed", async || {
+                    bed.redis.ask(&["xlen", "matins:journal"]) == "0"
+                })
+                .await;
+                next.store.close().await.unwrap();
+            }
+        }
+        for n in 1..=2 {
+            assert_eq!(state(&inspector, n).await, State::Completed, "{lost} lost, task {n}");
+        }
+        sound(&inspector).await;
+    }
+}
+
+/// A node that dies in the dark: others wait for its outage lease, then judge its run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_nodes_run_is_judged_when_its_outage_lease_is_over() {
+    let mut bed = Bed::new().await;
+    bed.window = Duration::from_secs(12);
+    let (dark, other) = (bed.node("dark").await, bed.node("other").await);
+    other.store.enqueue(vec![due(1)], Timestamp::now()).await.unwrap();
+    mirrored(&bed, 1).await;
+    let granted = Instant::now();
+    dark.cut_pg().await;
+    let claimed = dark.claim(1).await;
+    assert_eq!(claimed.len(), 1);
+    dark.to_redis.set(Weather::Refused);
+    bed.witness.lock().unwrap().running.clear();
+    let mut again = Vec::new();
+    until("it is run again", async || {
+        for lapsed in other.store.lapsed(Timestamp::now(), 10).await.unwrap() {
+            let text = "gone";
+            let error = matins_core::task::TaskError::new(
+                matins_core::task::ErrorClass::WorkerLost,
+                text,
+            );
+            let outcome = Outcome::Lost { error };
+            let policy = RetryPolicy::default();
+            let now = Timestamp::now();
+            let item = settle(&lapsed.claimed, outcome, Trace::default(), &policy, now, 0.0);
+            other.store.settle(vec![item]).await.unwrap();
+        }
+        again = other.claim(1).await;
+        !again.is_empty()
+    })
+    .await;
+    let waited = granted.elapsed();
+    assert!(waited > Duration::from_secs(6), "after {waited:?}");
+    assert_eq!(again[0].task.attempt, 2);
+    assert_eq!(other.finish(&again[0]).await, Settled::Done(State::Completed));
+}
+
+/// One that is configured otherwise must not decide beside those that mirror.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_a_mirror_is_refused_while_others_may_be_dark() {
+    let bed = Bed::new().await;
+    let node = bed.node("a").await;
+    node.store.enqueue(vec![due(1)], Timestamp::now()).await.unwrap();
+    let plain = bed.node_with("plain", None).await;
+    let refused = plain.store.claim(plain.request(1)).await;
+    let Err(StoreError::Broken(text)) = refused else { panic!("{refused:?}") };
+    assert!(text.contains("redis_mirror"), "{text}");
+    node.store.close().await.unwrap();
+    let claimed = plain.claim(1).await;
+    assert_eq!(claimed.len(), 1, "nobody can be dark any more");
+}
+
+/// Nothing is run from a Redis that is another one by now, or that may forget it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_runs_from_another_redis() {
+    let mut bed = Bed::new().await;
+    let node = bed.node("a").await;
+    node.store.enqueue(vec![due(1), due(2)], Timestamp::now()).await.unwrap();
+    mirrored(&bed, 2).await;
+    node.cut_pg().await;
+    let claimed = node.claim(1).await;
+    assert_eq!(claimed.len(), 1);
+    bed.redis.kill();
+    bed.redis.start_again();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(node.claim(1).await, [], "it may have forgotten a claim");
+    // The run's claim cannot be renewed: its runner ends it. When PostgreSQL is back, it is judged.
+    bed.witness.lock().unwrap().running.clear();
+    node.to_pg.set(Weather::Fine);
+    until("its claim is given up", async || {
+        match node.store.extend(&[claimed[0].claim], later(Timestamp::now(), LEASE)).await {
+            Ok(extended) => extended.lost == [claimed[0].claim.id],
+            Err(_) => false,
+        }
+    })
+    .await;
+    assert_eq!(node.finish(&claimed[0]).await, Settled::Fenced);
+    node.heal().await;
+    let inspector = bed.inspector().await;
+    until("both are run", async || {
+        let _ = node.store.beat(&node.entry()).await;
+        for lapsed in node.store.lapsed(Timestamp::now(), 10).await.unwrap() {
+            node.settle(&lapsed.claimed, Outcome::Released { at: Timestamp::now() }).await;
+        }
+        for one in node.claim(5).await {
+            node.finish(&one).await;
+        }
+        state(&inspector, 1).await == State::Completed
+            && state(&inspector, 2).await == State::Completed
+    })
+    .await;
+    sound(&inspector).await;
+}
