@@ -141,8 +141,7 @@ impl RedisStore {
         let reconciler = Reconciler::new(&link, &store);
         let outage = outage.map(|options| Outage::start(&store, &link, &thread, options));
         let outage = outage.transpose()?;
-        let mirror =
-            mirror.map(|options| Mirror::new(&store, &link, outage.clone(), options));
+        let mirror = mirror.map(|options| Mirror::new(&store, &link, outage.clone(), options));
         if let (Some(outage), Some(mirror)) = (&outage, &mirror) {
             outage.goes_on_with(mirror);
         }

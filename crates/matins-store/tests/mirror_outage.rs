@@ -82,7 +82,8 @@ impl Bed {
         };
         let redis_port = port(&self.redis.url());
         let to_redis = Line::to(redis_port);
-        let by = |url: &str, from: u16, to: u16| url.replace(&format!(":{from}"), &format!(":{to}"));
+        let by =
+            |url: &str, from: u16, to: u16| url.replace(&format!(":{from}"), &format!(":{to}"));
         let url = by(&self.url, Postgres::shared().port(), to_pg.port());
         let redis = by(&self.redis.url(), redis_port, to_redis.port());
         assert!(url != self.url && redis != self.redis.url());
@@ -453,10 +454,8 @@ async fn a_dead_nodes_run_is_judged_when_its_outage_lease_is_over() {
     until("it is run again", async || {
         for lapsed in other.store.lapsed(Timestamp::now(), 10).await.unwrap() {
             let text = "gone";
-            let error = matins_core::task::TaskError::new(
-                matins_core::task::ErrorClass::WorkerLost,
-                text,
-            );
+            let error =
+                matins_core::task::TaskError::new(matins_core::task::ErrorClass::WorkerLost, text);
             let outcome = Outcome::Lost { error };
             let policy = RetryPolicy::default();
             let now = Timestamp::now();

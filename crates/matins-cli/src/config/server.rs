@@ -15,7 +15,8 @@ use super::problem::Problem;
 use super::reference;
 use super::yaml::Value;
 use super::{
-    Auth, Log, LogFormat, Metrics, RedisMirror, RedisPlace, Secret, StaticToken, StoreLocation, TlsFiles,
+    Auth, Log, LogFormat, Metrics, RedisMirror, RedisPlace, Secret, StaticToken, StoreLocation,
+    TlsFiles,
 };
 
 /// 128 bits in base64.
@@ -105,9 +106,7 @@ fn mirror(at: &Cursor<'_>) -> Option<Option<RedisMirror>> {
     let table = at.table(&reference::REDIS_MIRROR)?;
     Some(Some(RedisMirror {
         horizon: table.get("horizon", Cursor::duration).unwrap_or(Duration::from_secs(3_600)),
-        tasks: table
-            .get("tasks", |c| c.count(1..=10_000_000))
-            .map_or(100_000, u64::from),
+        tasks: table.get("tasks", |c| c.count(1..=10_000_000)).map_or(100_000, u64::from),
         bytes: table.get("bytes", Cursor::bytes).unwrap_or(256 << 20),
     }))
 }

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use matins_core::executor::{Executor, Finished, Run, StopReason, Supervision};
-use matins_core::lifecycle::{Outcome, Trace, settle};
 use matins_core::lease::holder_limit;
+use matins_core::lifecycle::{Outcome, Trace, settle};
 use matins_core::task::{Claim, Claimed, ErrorClass, Task, TaskError, TaskId};
 use tokio::sync::{Notify, watch};
 
@@ -154,7 +154,8 @@ pub(super) fn spawn(core: &Arc<Core>, claimed: Vec<Claimed>, slots: &Arc<Slots>,
             .store()
             .is_journalled(&claimed.claim)
             .then(|| (claimed.claim, watch::channel(until).0));
-        let lease = own.as_ref().map_or_else(|| core.lease_until.subscribe(), |own| own.1.subscribe());
+        let lease =
+            own.as_ref().map_or_else(|| core.lease_until.subscribe(), |own| own.1.subscribe());
         let control = Arc::new(Control {
             id: claimed.task.id,
             attempt: claimed.task.attempt,

@@ -6,7 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use matins_core::Json;
 use matins_core::outage::{DarkClaim, Entry};
-use matins_core::store::{Act, Cancelled, ClaimBatch, ClaimRequest, Result, Retried, StoreError, Types};
+use matins_core::store::{
+    Act, Cancelled, ClaimBatch, ClaimRequest, Result, Retried, StoreError, Types,
+};
 use matins_core::task::{Claimed, Task, TaskId, WorkerId};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -109,7 +111,7 @@ impl PostgresStore {
 
     pub(crate) async fn leave(&self, member: Uuid) -> Result<()> {
         let gone = self.control.rows(Sql::MemberLeave, &[&member]).await;
-        Ok(gone.map(drop).map_err(StoreError::from)?)
+        gone.map(drop).map_err(StoreError::from)
     }
 
     /// What a claim would hand out now.
@@ -278,15 +280,8 @@ impl PostgresStore {
     ) -> Result<Option<Vec<Retried>>> {
         let (uuids, reason) = (uuids(&taken.ids), act.reason.as_deref().map(Text));
         let (payload, generation) = (payload.map(Json::as_str), taken.generation.cast_signed());
-        let params: [Param<'_>; 7] = [
-            &uuids,
-            &payload,
-            &Text(&act.who),
-            &reason,
-            &At(act.at),
-            &generation,
-            &taken.attempts,
-        ];
+        let params: [Param<'_>; 7] =
+            [&uuids, &payload, &Text(&act.who), &reason, &At(act.at), &generation, &taken.attempts];
         let Some(answers) = self.act_taken(Sql::RetryTaken, &params, &taken.ids).await? else {
             return Ok(None);
         };

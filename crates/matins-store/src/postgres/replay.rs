@@ -50,9 +50,8 @@ impl PostgresStore {
             tracing::error!(task = %id, attempt, worker = %dark.worker,
                 "superseded: it ran while PostgreSQL was away, and somebody else had it");
             let alert = Alert::new(Rule::Invariant, id.to_string(), entry.at);
-            let alert = alert
-                .fact("superseded_attempt", attempt)
-                .fact("worker", dark.worker.to_string());
+            let alert =
+                alert.fact("superseded_attempt", attempt).fact("worker", dark.worker.to_string());
             self.raise(vec![alert], false).await?;
         }
         Ok(())

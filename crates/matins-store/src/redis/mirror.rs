@@ -276,11 +276,7 @@ impl Mirror {
     }
 
     /// A script of the mirror with what all of them begin with. `None`: Redis' clock is not known.
-    fn begin<'s>(
-        &self,
-        script: &'s redis::Script,
-        identity: &str,
-    ) -> Option<ScriptInvocation<'s>> {
+    fn begin<'s>(&self, script: &'s redis::Script, identity: &str) -> Option<ScriptInvocation<'s>> {
         let (shown, at) = self.regime().clock?;
         let now = shown + at.elapsed().as_millis() as u64;
         let mut call = script.prepare_invoke();
@@ -292,8 +288,7 @@ impl Mirror {
 
     /// What it answers; [`Miss::Away`] also when it is another Redis, or too late.
     async fn ask(&self, call: &ScriptInvocation<'_>) -> Result<Vec<String>, Miss> {
-        let mut answer =
-            self.link.script::<Vec<String>>(self.link.times.background, call).await?;
+        let mut answer = self.link.script::<Vec<String>>(self.link.times.background, call).await?;
         match answer.first().map(String::as_str) {
             Some("ok") => {
                 answer.remove(0);

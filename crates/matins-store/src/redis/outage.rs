@@ -149,12 +149,14 @@ impl Outage {
         let mut said = BTreeMap::new();
         for section in ["persistence", "memory"] {
             let part = self.link.info(section).await;
-            let away = |_| StoreError::Unavailable("PostgreSQL is away, and so is Redis".to_owned());
+            let away =
+                |_| StoreError::Unavailable("PostgreSQL is away, and so is Redis".to_owned());
             said.extend(part.map_err(away)?);
         }
         let kept = durability(persistence(&said), self.accept_volatile);
         kept.map(drop).ok_or_else(|| {
-            let text = format!("PostgreSQL is away, and {} may forget what runs", self.link.location());
+            let text =
+                format!("PostgreSQL is away, and {} may forget what runs", self.link.location());
             StoreError::Unavailable(text)
         })
     }

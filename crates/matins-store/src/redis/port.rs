@@ -12,8 +12,8 @@ use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleSta
 use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
     Lapsed, LedgerEntry, Order, Outbox, Part, Pruned, Queue, Records, Result, Retention, Retried,
-    SettingChange, Settings, Settled, Stats, Store, StoreError, StoreInfo, TaskFilter, Timetables, Token, Tray,
-    Turn, Worker,
+    SettingChange, Settings, Settled, Stats, Store, StoreError, StoreInfo, TaskFilter, Timetables,
+    Token, Tray, Turn, Worker,
 };
 use matins_core::task::{Attempt, Claim, NewTask, State, Task, TaskId, WorkerId};
 use matins_core::why::Surroundings;

@@ -44,7 +44,9 @@ impl Mirror {
         if runs.is_empty() {
             return Ok(());
         }
-        let away = || StoreError::Unavailable("Redis does not answer: runs are not handed over".to_owned());
+        let away = || {
+            StoreError::Unavailable("Redis does not answer: runs are not handed over".to_owned())
+        };
         let identity = self.regime().acknowledged_redis.clone().ok_or_else(away)?;
         let script = &self.link.scripts.mirror.finish;
         let mut call = self.begin(script, &identity).ok_or_else(away)?;

@@ -117,8 +117,9 @@ impl Mirror {
         let said = self.ask(&call).await.map_err(missed)?;
         let first: u64 = said.first().and_then(|fence| fence.parse().ok()).unwrap_or(0);
         let mut claims = HashMap::new();
-        let worker = WorkerId(format!("{}:{}:{}", self.options.node, std::process::id(),
-            self.id.simple()).into());
+        let worker = WorkerId(
+            format!("{}:{}:{}", self.options.node, std::process::id(), self.id.simple()).into(),
+        );
         let mut call = self.begin(&scripts.claim, &right.identity).ok_or_else(unknown)?;
         call.arg(right.generation).arg(&right.note).arg(self.lease().as_millis() as u64);
         for (nth, due) in said.get(1..).unwrap_or_default().chunks_exact(3).enumerate() {
@@ -130,8 +131,7 @@ impl Mirror {
                 started_at: Some(request.now),
                 ..task
             };
-            let claim =
-                Claim { id: task.id, fence: first + 1 + nth as u64, token: request.token };
+            let claim = Claim { id: task.id, fence: first + 1 + nth as u64, token: request.token };
             let dark = DarkClaim {
                 claim,
                 task: task.clone(),
@@ -178,7 +178,7 @@ impl Mirror {
         if let Err(error) = self.finish(&items).await {
             tracing::warn!(%error, "claims were not given back; their leases end");
             let mut held = self.held();
-            claimed.iter().for_each(|one| drop(held.remove(&one.claim.fence)));
+            held.retain(|fence, _| claimed.iter().all(|one| one.claim.fence != *fence));
         }
     }
 
@@ -212,7 +212,11 @@ impl Mirror {
                 let item = items[index].clone();
                 answers[index] = Some(Settled::Done(ends_as(&item)));
                 let (id, at) = (Uuid::new_v4(), item.finished_at);
-                texts.push(outage.seal(&Entry { id, at, change: Change::Settle(Box::new(item)) })?);
+                texts.push(outage.seal(&Entry {
+                    id,
+                    at,
+                    change: Change::Settle(Box::new(item)),
+                })?);
             }
             outage.spool_these(texts).await?;
         }
@@ -236,7 +240,7 @@ impl Mirror {
             Some(answer)
         };
         let answers: Vec<Settled> = items.iter().filter_map(answer).collect();
-        items.iter().for_each(|item| drop(self.held().remove(&item.claim.fence)));
+        self.held().retain(|fence, _| items.iter().all(|item| item.claim.fence != *fence));
         Ok(answers)
     }
 
@@ -257,16 +261,19 @@ impl Mirror {
             let again = task.and_then(|task| item.again(&task)).filter(may_be_mirrored);
             let again = again.map(|task| entry(&task, generation)).transpose()?;
             let change = Change::Settle(Box::new((*item).clone()));
-            let text =
-                outage.seal(&Entry { id: Uuid::new_v4(), at: item.finished_at, change })?;
+            let text = outage.seal(&Entry { id: Uuid::new_v4(), at: item.finished_at, change })?;
             call.arg(item.claim.id.to_string()).arg(item.claim.fence);
             call.arg(again.unwrap_or_default()).arg(&text);
             texts.push(text);
         }
         let said = self.ask(&call).await.map_err(missed)?;
         let stood: Vec<bool> = said.iter().map(|word| word == "1").collect();
-        let written: Vec<String> =
-            texts.into_iter().zip(&stood).filter(|(_, stood)| **stood).map(|(text, _)| text).collect();
+        let written: Vec<String> = texts
+            .into_iter()
+            .zip(&stood)
+            .filter(|(_, stood)| **stood)
+            .map(|(text, _)| text)
+            .collect();
         outage.spool_these(written).await?;
         let answer = |(item, stood): (&&Settlement, &bool)| match stood {
             true => Settled::Done(ends_as(item)),
@@ -321,9 +328,8 @@ impl Mirror {
         if ours.is_empty() {
             return Ok((extended, others));
         }
-        let given_up = |claim: &&Claim| {
-            self.held().get(&claim.fence).is_none_or(|held| held.given_up)
-        };
+        let given_up =
+            |claim: &&Claim| self.held().get(&claim.fence).is_none_or(|held| held.given_up);
         let (lost, ours): (Vec<&Claim>, Vec<&Claim>) = ours.iter().partition(given_up);
         extended.lost.extend(lost.iter().map(|claim| claim.id));
         if ours.is_empty() {
@@ -349,13 +355,14 @@ impl Mirror {
             return;
         }
         let Ok(right) = self.right() else { return };
-        let as_task = |task: &NewTask| Task {
-            durability: Durability::Redis,
-            ..Task::from_new(task, now)
-        };
-        let horizon = Timestamp::now().saturating_add(self.options.horizon).unwrap_or(Timestamp::MAX);
+        let as_task =
+            |task: &NewTask| Task { durability: Durability::Redis, ..Task::from_new(task, now) };
+        let horizon =
+            Timestamp::now().saturating_add(self.options.horizon).unwrap_or(Timestamp::MAX);
         let tasks = tasks.iter().map(as_task).filter(|task| {
-            may_be_mirrored(task) && self.options.types.contains(&task.kind) && task.run_at <= horizon
+            may_be_mirrored(task)
+                && self.options.types.contains(&task.kind)
+                && task.run_at <= horizon
         });
         let tasks: Vec<Task> = tasks.collect();
         for some in tasks.chunks(500) {

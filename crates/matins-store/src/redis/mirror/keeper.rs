@@ -55,12 +55,12 @@ impl Mirror {
         let sees = self.look().await;
         let own_note = format!("{}:", self.id);
         let (saying, sent) = {
-            let mut regime = self.regime();
+            let regime = &mut *self.regime();
             if regime.acknowledged != regime.generation && may_acknowledge(self.standing()) {
                 // Before it is said: the answer may be lost.
                 regime.lease = OutageLease::NONE;
                 regime.acknowledged = regime.generation;
-                regime.acknowledged_redis = regime.redis.clone();
+                regime.acknowledged_redis.clone_from(&regime.redis);
             }
             let announced = regime.announced.iter().any(|note| note.starts_with(&own_note));
             let saying = Saying {
@@ -83,8 +83,11 @@ impl Mirror {
         let announced = {
             let mut regime = self.regime();
             if regime.generation != turned.generation {
-                tracing::info!(generation = turned.generation, redis = turned.redis.is_some(),
-                    "who may work from Redis alone is agreed on anew");
+                tracing::info!(
+                    generation = turned.generation,
+                    redis = turned.redis.is_some(),
+                    "who may work from Redis alone is agreed on anew"
+                );
             }
             if turned.granted && regime.acknowledged == turned.generation {
                 let nanos = |span: Duration| span.as_nanos() as u64;
@@ -93,7 +96,7 @@ impl Mirror {
                 regime.fence_floor = turned.fence + FENCE_GAP;
             }
             regime.generation = turned.generation;
-            regime.redis = turned.redis.clone();
+            regime.redis.clone_from(&turned.redis);
             regime.settled = turned.settled;
             regime.announced.clone()
         };

@@ -27,7 +27,8 @@ pub(super) fn entry(task: &Task, generation: u64) -> Result<String, StoreError> 
     let order = order_key(task.run_at, task.priority);
     let (attempt, run_at, pool, kind) =
         (task.attempt, task.run_at.as_microsecond(), &task.pool, &task.kind);
-    let text = serde_json::to_string(task).map_err(|error| StoreError::Broken(error.to_string()))?;
+    let text =
+        serde_json::to_string(task).map_err(|error| StoreError::Broken(error.to_string()))?;
     Ok(format!("{attempt}\t{generation}\t{order}\t{run_at}\t{pool}\t{kind}\t{text}"))
 }
 
@@ -122,7 +123,8 @@ impl Mirror {
         });
         let wanted: Vec<(TaskId, u32)> = wanted.map(|(id, attempt, _)| (id, attempt)).collect();
         let is_there = |(id, attempt): &&(TaskId, u32)| {
-            had.get(&id.to_string()).is_some_and(|known| *known == format!("{attempt} {generation}"))
+            had.get(&id.to_string())
+                .is_some_and(|known| *known == format!("{attempt} {generation}"))
         };
         let missing = wanted.iter().filter(|task| !is_there(task)).map(|(id, _)| *id);
         let missing: Vec<TaskId> = missing.collect();

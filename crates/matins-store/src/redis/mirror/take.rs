@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use jiff::SignedDuration;
 use matins_core::Json;
 use matins_core::outage::Taken;
-use matins_core::store::{Act, Cancelled, ClaimBatch, ClaimRequest, Result, Retried, StoreError, Types};
+use matins_core::store::{
+    Act, Cancelled, ClaimBatch, ClaimRequest, Result, Retried, StoreError, Types,
+};
 use matins_core::task::TaskId;
 
 use super::super::RedisStore;
@@ -142,7 +144,7 @@ impl RedisStore {
                 answer => answer,
             };
         }
-        mirror.regime().redis = found.redis.clone();
+        mirror.regime().redis.clone_from(&found.redis);
         if !found.ready {
             mirror.keep.notify_one();
             return Ok(later(request));
@@ -186,12 +188,11 @@ impl RedisStore {
     ) -> Result<Vec<Cancelled>> {
         use matins_core::store::Queue as _;
         for _ in 0..TRIES {
-            let (word, rest) = match self.take_for(mirror, ids).await? {
-                Some(taken) => taken,
-                None => match self.database().cancel(ids, act).await {
+            let Some((word, rest)) = self.take_for(mirror, ids).await? else {
+                match self.database().cancel(ids, act).await {
                     Err(error) if is_mirrored(&error) => continue,
                     answer => return answer,
-                },
+                }
             };
             let taken = match word.ids.is_empty() {
                 true => Vec::new(),
@@ -220,12 +221,11 @@ impl RedisStore {
     ) -> Result<Vec<Retried>> {
         use matins_core::store::Queue as _;
         for _ in 0..TRIES {
-            let (word, rest) = match self.take_for(mirror, ids).await? {
-                Some(taken) => taken,
-                None => match self.database().retry(ids, payload.clone(), act).await {
+            let Some((word, rest)) = self.take_for(mirror, ids).await? else {
+                match self.database().retry(ids, payload.clone(), act).await {
                     Err(error) if is_mirrored(&error) => continue,
                     answer => return answer,
-                },
+                }
             };
             let taken = match word.ids.is_empty() {
                 true => Vec::new(),
