@@ -74,30 +74,33 @@ pub(crate) async fn open_with(config: &Config, spool: Option<PathBuf>) -> Result
         StoreLocation::Postgres(url) => {
             let connections = config.store_connections;
             let options = postgres::Options { migrate, connections, ..Default::default() };
-            match PostgresStore::open(&url.0, options).await {
-                Ok(store) => in_front_of(store, config.redis.as_ref(), spool).await,
-                Err(error) => Err(error),
+            match &config.redis {
+                Some(redis) => with_redis(&url.0, options, redis, spool).await,
+                None => PostgresStore::open(&url.0, options).await.map(|store| {
+                    let store: Arc<dyn Store> = Arc::new(store);
+                    store
+                }),
             }
         }
     };
     opened.map_err(|error| refused(config, &error))
 }
 
-/// With Redis in front of it, if there is one.
-async fn in_front_of(
-    store: PostgresStore,
-    redis: Option<&RedisPlace>,
+async fn with_redis(
+    url: &str,
+    connections: postgres::Options,
+    redis: &RedisPlace,
     spool: Option<PathBuf>,
 ) -> std::result::Result<Arc<dyn Store>, StoreError> {
-    let Some(place) = redis else { return Ok(Arc::new(store)) };
     let outage = spool.map(|spool| redis::OutageOptions {
         spool,
-        after: place.outage_after,
-        accept_volatile: place.accept_volatile,
-        seal: Seal::new(place.journal_key.as_ref().map(|key| &*key.0)),
+        after: redis.outage_after,
+        accept_volatile: redis.accept_volatile,
+        seal: Seal::new(redis.journal_key.as_ref().map(|key| &*key.0)),
     });
-    let options = redis::Options { prefix: place.prefix.clone(), outage, ..Default::default() };
-    Ok(Arc::new(RedisStore::open(store, &place.url.0, options).await?))
+    let options = redis::Options { prefix: redis.prefix.clone(), outage, ..Default::default() };
+    let opening = Box::pin(RedisStore::open_both(url, connections, &redis.url.0, options));
+    Ok(Arc::new(opening.await?))
 }
 
 /// Steps of the schema that the store lacks.

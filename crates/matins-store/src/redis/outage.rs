@@ -17,12 +17,13 @@
 //! |---|---|
 //! | Redis is away, too | enqueues are refused: an entry needs two places |
 //! | Redis may forget | refused with `redis_not_durable`, unless the operator accepts it |
+//! | a node begins meanwhile | it goes by what it wrote down of the database, and journals |
 //! | the node dies | others replay the stream; the node its spool when it comes back |
 //! | Redis comes back empty | the nodes replay their spools |
 //! | an entry is no entry, or PostgreSQL will not have it | it is put aside and told; the rest goes on |
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::journal::Journal;
+use super::known::{self, Known};
 use super::link::Link;
 use super::spool::Spool;
 use crate::own_thread::OwnThread;
@@ -79,6 +81,10 @@ pub(super) struct Outage {
     pub(super) replayed: Notify,
     /// In the stream, or where that cannot be seen, known to this node alone.
     entries: AtomicU64,
+    known: Arc<Known>,
+    file: known::File,
+    /// This process began without the database: it is looked at before anything is written.
+    unchecked: AtomicBool,
 }
 
 impl Outage {
@@ -86,24 +92,34 @@ impl Outage {
         store: &Arc<PostgresStore>,
         link: &Arc<Link>,
         thread: &OwnThread,
+        known: &Arc<Known>,
         options: OutageOptions,
+        is_away: bool,
     ) -> Result<Arc<Self>> {
         let OutageOptions { spool, after, accept_volatile, seal } = options;
         let failed = |error: std::io::Error| {
             StoreError::Unavailable(format!("the spool {}: {error}", spool.display()))
         };
+        let file = known::File::beside(&spool);
         let spool = Spool::open(&spool).map_err(failed)?;
+        let (contact, mode) = match is_away {
+            true => (Contact::away(0), Mode::Outage),
+            false => (Contact::default(), Mode::Normal),
+        };
         let outage = Arc::new(Self {
             store: store.clone(),
             link: link.clone(),
             journal: Journal::open(link, thread, spool, seal, accept_volatile),
             after,
             origin: Instant::now(),
-            contact: Mutex::default(),
-            mode: watch::channel(Mode::Normal).0,
+            contact: Mutex::new(contact),
+            mode: watch::channel(mode).0,
             look: Notify::new(),
             replayed: Notify::new(),
             entries: AtomicU64::new(0),
+            known: known.clone(),
+            file,
+            unchecked: AtomicBool::new(is_away),
         });
         thread.spawn(outage.clone().run());
         Ok(outage)
@@ -237,7 +253,10 @@ impl Outage {
             let replayed = match mode {
                 Mode::Doubtful => Ok(()),
                 Mode::Outage if !self.answers().await => Err(late()),
-                Mode::Normal | Mode::Outage => self.replay().await,
+                Mode::Normal | Mode::Outage => match self.check().await {
+                    Ok(()) => self.replay().await,
+                    Err(error) => Err(error),
+                },
             };
             match replayed {
                 Ok(()) if mode == Mode::Outage => {
@@ -252,9 +271,31 @@ impl Outage {
                 Ok(()) | Err(_) => {}
             }
             self.count().await;
+            self.keep_known();
             if mode != Mode::Normal {
                 tokio::time::sleep(PROBE_EVERY).await;
             }
+        }
+    }
+
+    /// Whether it is the database this node worked for, and one that it can work with.
+    async fn check(&self) -> Result<()> {
+        if self.unchecked.load(Ordering::Relaxed) {
+            self.store.check().await.inspect_err(|error| {
+                tracing::error!(%error, "PostgreSQL answers, and cannot be used; trying on");
+            })?;
+            self.unchecked.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Writes down what the next process will have to know.
+    pub(super) fn keep_known(&self) {
+        let info = self.store.info();
+        if let Some(kept) = self.known.keep(info.store_id, &info.location)
+            && let Err(error) = self.file.write(kept)
+        {
+            tracing::warn!(%error, "what is known of the database could not be written down");
         }
     }
 
