@@ -235,6 +235,10 @@ impl Engine {
     /// Takes its place among the nodes of the store: before it, nothing may be claimed.
     async fn join(&self) -> Result<(), StoreError> {
         let core = &self.core;
+        if health::journals(core) {
+            // What is read now may be as it was before.
+            return Err(StoreError::Unavailable("what stands in for it still does".to_owned()));
+        }
         doorway::write(core).await?;
         core.client.follow_clock().await?;
         lease::take_over(core).await?;

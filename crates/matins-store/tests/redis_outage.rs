@@ -382,6 +382,43 @@ async fn another_database_in_its_place_gets_nothing() {
     found(node.database(), 1).await;
 }
 
+/// Enqueues that come as fast as they are replayed do not keep the outage from ending.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_ends_under_load() {
+    let bed = Bed::durable().await;
+    let store = std::sync::Arc::new(bed.node("a", true).await);
+    bed.cut(Weather::Refused).await;
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let load: Vec<_> = (1..=8_u128)
+        .map(|hand| {
+            let (store, stop) = (store.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut accepted = Vec::new();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let n = hand * 1_000_000 + accepted.len() as u128;
+                    if store.enqueue(vec![task(n)], task(1).run_at).await.is_ok() {
+                        accepted.push(n);
+                    }
+                }
+                accepted
+            })
+        })
+        .collect();
+    until("some are journalled", async || figure(&store, "journal_entries") > 200).await;
+    bed.line.set(Weather::Fine);
+    until("the outage is over", async || !store.parts()[0].stands_in).await;
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let mut accepted = Vec::new();
+    for hand in load {
+        accepted.extend(hand.await.unwrap());
+    }
+    over(&store).await;
+    assert_eq!(std::fs::metadata(bed.spool("a")).unwrap().len(), 0);
+    let database = bed.url.rsplit_once('/').unwrap().1;
+    let stored = Postgres::shared().sql(database, "SELECT count(*) FROM matins.task");
+    assert!(accepted.len() > 200 && stored.contains(&accepted.len().to_string()), "{stored}");
+}
+
 /// A moment without an answer is no outage: whoever asked meanwhile waits, and is taken in.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_silence_is_waited_for() {

@@ -37,7 +37,7 @@ use tokio::time::timeout;
 use super::journal::Journal;
 use super::known::{self, Known};
 use super::link::Link;
-use super::spool::Spool;
+use super::spool::{READ, Spool};
 use crate::own_thread::OwnThread;
 use crate::postgres::PostgresStore;
 use crate::postgres::prune::ENTRIES_KEPT;
@@ -242,6 +242,7 @@ impl Outage {
     }
 
     async fn run(self: Arc<Self>) {
+        let mut told = false;
         loop {
             let asked = timeout(LOOK, self.look.notified()).await.is_ok();
             let mut mode = *self.mode.borrow();
@@ -261,14 +262,20 @@ impl Outage {
             match replayed {
                 Ok(()) if mode == Mode::Outage => {
                     tracing::info!("PostgreSQL is back, and the journal is in it");
+                    told = false;
                     self.contact().replayed();
                     self.mode.send_replace(Mode::Normal);
+                    // For what has come in since.
+                    self.look.notify_one();
                 }
+                Ok(()) => told = false,
                 Err(error) if mode == Mode::Normal => {
-                    tracing::warn!(%error, "the journal could not be replayed; trying on");
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(%error, "the journal could not be replayed; trying on");
+                    }
                     self.heed::<()>(&Err(error));
                 }
-                Ok(()) | Err(_) => {}
+                Err(_) => {}
             }
             self.count().await;
             self.keep_known();
@@ -310,7 +317,8 @@ impl Outage {
         }
     }
 
-    /// Everything that this node can see.
+    /// Everything that this node can see now. What comes in meanwhile is for the next time: it may
+    /// come in as fast as it is replayed.
     async fn replay(&self) -> Result<()> {
         self.replay_spool().await?;
         self.replay_stream().await
@@ -320,64 +328,68 @@ impl Outage {
         let failed = |error: std::io::Error| {
             StoreError::Unavailable(format!("the spool of this node: {error}"))
         };
-        loop {
-            let read = {
-                let mut spool = self.spool();
-                if spool.is_empty() {
-                    return Ok(());
-                }
-                spool.read().map_err(failed)?
-            };
+        let (mut from, end) = (0, self.spool().end());
+        while from < end {
+            let read = self.spool().read(from, READ).map_err(failed)?;
             for texts in read.texts.chunks(STEP) {
                 for (text, why) in self.apply(texts).await? {
                     let path = self.spool().put_aside(text).map_err(failed)?;
                     tracing::error!(%why, kept = %path.display(), "an entry of the spool is refused");
                 }
             }
-            self.spool().forget(&read).map_err(failed)?;
-            tracing::info!(entries = read.texts.len(), "the spool of this node is replayed");
+            tracing::info!(entries = read.texts.len(), "entries of the spool are replayed");
+            from = read.end;
+            // Another time those that stay are passed over.
+            self.spool().forget(from).map_err(failed)?;
         }
+        Ok(())
     }
 
     async fn replay_stream(&self) -> Result<()> {
-        while self.link.is_up() {
+        let limit = self.link.times.background;
+        let mut last = redis::cmd("XREVRANGE");
+        last.arg(self.link.key("journal")).arg("+").arg("-").arg("COUNT").arg(1);
+        // Whoever sees Redis does it.
+        let Ok(last) = self.link.command::<Vec<Streamed>>(limit, &last).await else {
+            return Ok(());
+        };
+        let Some((last, _)) = last.into_iter().next() else { return Ok(()) };
+        loop {
             let mut range = redis::cmd("XRANGE");
-            range.arg(self.link.key("journal")).arg("-").arg("+").arg("COUNT").arg(STEP);
-            let limit = self.link.times.background;
+            range.arg(self.link.key("journal")).arg("-").arg(&last).arg("COUNT").arg(STEP);
             let Ok(found) = self.link.command::<Vec<Streamed>>(limit, &range).await else {
-                // Whoever sees Redis does it.
                 return Ok(());
             };
-            if found.is_empty() {
-                return Ok(());
-            }
-            let texts: Vec<String> = found.iter().map(|(_, fields)| text(fields)).collect();
-            let refused: Vec<_> = self.apply(&texts).await?;
-            for (text, why) in &refused {
-                tracing::error!(%why, key = self.link.key("journal:refused"),
-                    "an entry of the stream is refused, and kept there");
-                let mut keep = redis::cmd("RPUSH");
-                keep.arg(self.link.key("journal:refused")).arg(text);
-                if self.link.command::<i64>(limit, &keep).await.is_err() {
-                    return Ok(());
-                }
-            }
-            let mut script = self.link.scripts.journalled.prepare_invoke();
-            script.key(self.link.key("journal")).key(self.link.key("journal:tasks"));
-            for ((place, _), text) in found.iter().zip(&texts) {
-                let entry = self.journal.seal.open(text).ok();
-                let id = entry.map(|entry| {
-                    let Change::Enqueue(task) = entry.change;
-                    task.id.to_string()
-                });
-                script.arg(place).arg(id.unwrap_or_default());
-            }
-            if self.link.script::<u64>(limit, &script).await.is_err() {
+            if found.is_empty() || !self.replay_streamed(&found).await? {
                 return Ok(());
             }
             tracing::info!(entries = found.len(), "entries of the stream are replayed");
         }
-        Ok(())
+    }
+
+    /// `false`: Redis does not know that they are.
+    async fn replay_streamed(&self, found: &[Streamed]) -> Result<bool> {
+        let limit = self.link.times.background;
+        let texts: Vec<String> = found.iter().map(|(_, fields)| text(fields)).collect();
+        for (text, why) in self.apply(&texts).await? {
+            let key = self.link.key("journal:refused");
+            tracing::error!(%why, key, "an entry of the stream is refused, and kept there");
+            let mut keep = redis::cmd("RPUSH");
+            if self.link.command::<i64>(limit, keep.arg(key).arg(text)).await.is_err() {
+                return Ok(false);
+            }
+        }
+        let mut script = self.link.scripts.journalled.prepare_invoke();
+        script.key(self.link.key("journal")).key(self.link.key("journal:tasks"));
+        for ((place, _), text) in found.iter().zip(&texts) {
+            let entry = self.journal.seal.open(text).ok();
+            let id = entry.map(|entry| {
+                let Change::Enqueue(task) = entry.change;
+                task.id.to_string()
+            });
+            script.arg(place).arg(id.unwrap_or_default());
+        }
+        Ok(self.link.script::<u64>(limit, &script).await.is_ok())
     }
 
     /// Writes entries into PostgreSQL. Answers those that cannot be, and why.
