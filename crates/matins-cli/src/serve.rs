@@ -210,8 +210,10 @@ impl Starting {
         let engine =
             EngineThreads::start(client.clone(), &config, self.node_id.clone(), roles).await?;
         watching::deliver_spooled(&client, &config, &self.node_id);
-        if roles.scheduler {
+        if roles.scheduler && engine.engine().has_joined() {
             reload::apply_schedules(&client, &config, &self.node_id).await?;
+        } else if roles.scheduler {
+            reload::apply_schedules_later(&engine, &client, &config, &self.node_id);
         }
         let auth = Auth::new(self.store.clone(), given)
             .map_err(|error| Failure::usage(error.to_string()))?;

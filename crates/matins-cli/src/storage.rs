@@ -10,7 +10,7 @@ use matins_store::{
     Migrate, Migration, PostgresStore, RedisStore, SqliteStore, postgres, redis, sqlite,
 };
 
-use crate::config::{Config, StoreLocation};
+use crate::config::{Config, RedisPlace, StoreLocation};
 use crate::failure::{Exit, Failure, Result};
 use crate::place;
 
@@ -79,40 +79,44 @@ pub(crate) async fn open_with(config: &Config, node: Option<Node>) -> Result<Arc
         StoreLocation::Postgres(url) => {
             let connections = config.store_connections;
             let options = postgres::Options { migrate, connections, ..Default::default() };
-            match PostgresStore::open(&url.0, options).await {
-                Ok(store) => in_front_of(store, config, node).await,
-                Err(error) => Err(error),
+            match &config.redis {
+                Some(redis) => with_redis(&url.0, options, config, redis, node).await,
+                None => PostgresStore::open(&url.0, options).await.map(|store| {
+                    let store: Arc<dyn Store> = Arc::new(store);
+                    store
+                }),
             }
         }
     };
     opened.map_err(|error| refused(config, &error))
 }
 
-/// With Redis in front of it, if there is one.
-async fn in_front_of(
-    store: PostgresStore,
+async fn with_redis(
+    url: &str,
+    connections: postgres::Options,
     config: &Config,
+    redis: &RedisPlace,
     node: Option<Node>,
 ) -> std::result::Result<Arc<dyn Store>, StoreError> {
-    let Some(place) = &config.redis else { return Ok(Arc::new(store)) };
     let name = node.as_ref().map(|node| node.name.clone()).unwrap_or_default();
     let outage = node.map(|node| redis::OutageOptions {
         spool: node.spool,
-        after: place.outage_after,
-        accept_volatile: place.accept_volatile,
-        seal: Seal::new(place.journal_key.as_ref().map(|key| &*key.0)),
+        after: redis.outage_after,
+        accept_volatile: redis.accept_volatile,
+        seal: Seal::new(redis.journal_key.as_ref().map(|key| &*key.0)),
     });
-    let mirror = place.mirror.map(|mirror| redis::MirrorOptions {
+    let mirror = redis.mirror.map(|mirror| redis::MirrorOptions {
         horizon: mirror.horizon,
         tasks: usize::try_from(mirror.tasks).unwrap_or(usize::MAX),
         bytes: mirror.bytes,
-        window: place.outage_window,
+        window: redis.outage_window,
         node: name,
         types: Arc::new(config.rules.types.keys().cloned().collect()),
     });
-    let prefix = place.prefix.clone();
+    let prefix = redis.prefix.clone();
     let options = redis::Options { prefix, outage, mirror, ..Default::default() };
-    Ok(Arc::new(RedisStore::open(store, &place.url.0, options).await?))
+    let opening = Box::pin(RedisStore::open_both(url, connections, &redis.url.0, options));
+    Ok(Arc::new(opening.await?))
 }
 
 /// Steps of the schema that the store lacks.

@@ -11,10 +11,19 @@ use matins_testbed::{Postgres, Redis};
 #[test]
 fn postgres_away_with_redis() {
     together(&[
-        ("tasks are journalled", || journalled(false)),
-        ("and the server killed meanwhile", || journalled(true)),
+        ("tasks are journalled", || journalled(Killed::Never)),
+        ("and the server killed meanwhile", || journalled(Killed::AndBackLater)),
+        ("and started again meanwhile", || journalled(Killed::AndBack)),
         ("with a Redis that may forget", volatile),
     ]);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Killed {
+    Never,
+    /// It begins without the database.
+    AndBack,
+    AndBackLater,
 }
 
 struct Bed {
@@ -50,7 +59,7 @@ impl Bed {
     }
 }
 
-fn journalled(killed: bool) {
+fn journalled(killed: Killed) {
     let mut bed = bed(&["--appendonly", "yes"], "");
     let witness = bed.server.witness.clone();
     let body = || json!({"type": "command", "payload": {"shell": witness.quick_shell("true")}});
@@ -75,12 +84,23 @@ fn journalled(killed: bool) {
     eventually("the journal is counted", seconds(5.0), || {
         (bed.server.api().metric("matins_journal_entries", "")? > 19.0).then_some(())
     });
-    if killed {
+    if killed != Killed::Never {
         bed.server.kill();
-        bed.postgres.start_again();
+    }
+    if killed == Killed::AndBack {
         bed.server.start();
-    } else {
-        bed.postgres.start_again();
+        assert_eq!(bed.mode(), "outage");
+        let known = accepted.last().expect("some");
+        bed.server.api().get(&format!("/tasks/{known}")).expect(200);
+        for _ in 0..5 {
+            let answer = bed.enqueue(&body()).expect(201).json();
+            assert_eq!(answer["durability"], "redis", "{answer}");
+            accepted.insert(answer["id"].as_str().unwrap().to_owned());
+        }
+    }
+    bed.postgres.start_again();
+    if killed == Killed::AndBackLater {
+        bed.server.start();
     }
     for id in &accepted {
         let task = bed.server.api().wait_state(id, "completed", seconds(90.0));

@@ -49,6 +49,7 @@ mod address;
 mod claim;
 pub(crate) mod hint;
 mod journal;
+mod known;
 mod link;
 mod mirror;
 mod outage;
@@ -63,14 +64,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
-use matins_core::store::{
-    Figure, HEARTBEAT, Part, Result, Settings, Stats, StoreError, Token, Worker,
-};
+use matins_core::store::{Figure, HEARTBEAT, Part, Result, StoreError};
 use matins_core::task::{Task, TaskId};
 use tokio::sync::Notify;
 
 use address::Address;
 use claim::Looks;
+use known::Known;
 use link::Link;
 pub use link::{Identity, Times};
 use mirror::Mirror;
@@ -81,7 +81,7 @@ use pusher::{Note, Pusher};
 use reconcile::Reconciler;
 
 use crate::own_thread::OwnThread;
-use crate::postgres::PostgresStore;
+use crate::postgres::{self, PostgresStore};
 
 /// How long a heartbeat is shown.
 const HEARTBEAT_SECONDS: u64 = 120;
@@ -117,7 +117,7 @@ pub struct RedisStore {
     outage: Option<Arc<Outage>>,
     mirror: Option<Arc<Mirror>>,
     /// Answers of the database that stand in for it while it is away.
-    known: Known,
+    known: Arc<Known>,
     thread: Mutex<Option<OwnThread>>,
 }
 
@@ -125,6 +125,40 @@ impl RedisStore {
     /// An error when the address is none, or Redis has the hints of another store. One that is
     /// away is no error: it may come.
     pub async fn open(store: PostgresStore, address: &str, options: Options) -> Result<Self> {
+        Self::over(store, address, options, None).await
+    }
+
+    /// Opens both. A database that is away is no error where this node has worked for it before
+    /// and can journal: what it needs to know of it is in a file beside its spool.
+    pub async fn open_both(
+        url: &str,
+        connections: postgres::Options,
+        address: &str,
+        options: Options,
+    ) -> Result<Self> {
+        match PostgresStore::open(url, connections).await {
+            Ok(store) => Self::open(store, address, options).await,
+            Err(error @ StoreError::Unavailable(_)) => {
+                let location = postgres::location(url)?;
+                let file = options.outage.as_ref().map(|outage| known::File::beside(&outage.spool));
+                let kept = file.and_then(|file| file.read());
+                let Some(kept) = kept.filter(|kept| kept.location == location) else {
+                    return Err(error);
+                };
+                tracing::error!(%error, "PostgreSQL is away: beginning with what is known of it");
+                let store = PostgresStore::open_away(url, connections, kept.store_id)?;
+                Self::over(store, address, options, Some(kept)).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn over(
+        store: PostgresStore,
+        address: &str,
+        options: Options,
+        kept: Option<known::Kept>,
+    ) -> Result<Self> {
         use matins_core::store::{Records as _, Store as _};
         let Options { prefix, times, outage, mirror } = options;
         if prefix.is_empty() {
@@ -139,8 +173,11 @@ impl RedisStore {
         link::open(&link, &thread).await?;
         let pusher = Pusher::start(&link, &store, &thread);
         let reconciler = Reconciler::new(&link, &store);
-        let outage = outage.map(|options| Outage::start(&store, &link, &thread, options));
-        let outage = outage.transpose()?;
+        let is_away = kept.is_some();
+        let known = Arc::new(kept.as_ref().map_or_else(Known::default, Known::of));
+        let outage = outage
+            .map(|options| Outage::start(&store, &link, &thread, &known, options, is_away))
+            .transpose()?;
         let mirror = mirror.map(|options| Mirror::new(&store, &link, outage.clone(), options));
         if let (Some(outage), Some(mirror)) = (&outage, &mirror) {
             outage.goes_on_with(mirror);
@@ -152,7 +189,7 @@ impl RedisStore {
             reconciling: OnceLock::new(),
             outage,
             mirror,
-            known: Known::default(),
+            known,
             store,
             link,
             pusher,
@@ -160,11 +197,12 @@ impl RedisStore {
             counts: Counts::default(),
             thread: Mutex::new(Some(thread)),
         };
-        if let Some(outage) = &store.outage {
+        if let Some(outage) = store.outage.as_ref().filter(|_| !is_away) {
             // What was promised before comes first.
             Box::pin(outage.replay_soon()).await;
             // What an enqueue asks for must be known when the database goes.
             tokio::try_join!(store.settings(), store.tokens(), store.stats(Timestamp::now()))?;
+            outage.keep_known();
         }
         if let Some(mirror) = &store.mirror {
             let thread = store.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -339,14 +377,6 @@ impl std::fmt::Debug for RedisStore {
 /// Where an address leads, without secrets; an error when it is none.
 pub fn location(address: &str) -> Result<String> {
     Ok(Address::parse(address)?.location())
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    settings: Mutex<Option<Settings>>,
-    stats: Mutex<Option<Stats>>,
-    workers: Mutex<Option<Vec<Worker>>>,
-    tokens: Mutex<Option<Vec<Token>>>,
 }
 
 #[derive(Debug, Default)]

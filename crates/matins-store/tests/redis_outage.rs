@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use matins_conformance::lab::{id, task};
 use matins_core::Json;
 use matins_core::outage::Seal;
-use matins_core::store::{Act, Enqueued, Queue as _, Records as _, Store as _, StoreError};
+use matins_core::store::{Act, Enqueued, Queue as _, Records as _, Store as _, StoreError, Token};
 use matins_core::task::{Durability, NewTask, State, Task};
 use matins_store::RedisStore;
 use matins_store::postgres::{self, PostgresStore};
@@ -61,13 +61,16 @@ impl Bed {
 
     /// By the line, or past it.
     async fn node(&self, node: &str, cut: bool) -> RedisStore {
+        self.try_node(node, cut).await.expect("open")
+    }
+
+    async fn try_node(&self, node: &str, cut: bool) -> matins_core::store::Result<RedisStore> {
         let straight = Postgres::shared().port();
         let by = self.url.replace(&format!(":{straight}/"), &format!(":{}/", self.line.port()));
         assert!(by != self.url, "{by}");
         let url = if cut { &by } else { &self.url };
         let patience = Duration::from_secs(5);
         let connections = postgres::Options { patience, ..postgres::Options::default() };
-        let store = PostgresStore::open(url, connections).await.expect("open");
         let outage = OutageOptions {
             spool: self.spool(node),
             after: Duration::from_secs(1),
@@ -75,7 +78,7 @@ impl Bed {
             seal: Seal::new(self.key),
         };
         let options = Options { outage: Some(outage), ..Options::default() };
-        RedisStore::open(store, &self.redis.url(), options).await.expect("open with Redis")
+        RedisStore::open_both(url, connections, &self.redis.url(), options).await
     }
 
     /// Past everything.
@@ -311,6 +314,109 @@ async fn an_entry_that_cannot_be_applied_is_put_aside() {
     found(store.database(), 2).await;
     assert!(has_refused(&bed.spool("a")));
     assert_eq!(bed.redis.ask(&["llen", "matins:journal:refused"]), "1");
+}
+
+/// It goes by what an earlier process of the node wrote down, and by nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_can_begin_while_the_database_is_away() {
+    let bed = Bed::durable().await;
+    bed.cut(Weather::Refused).await;
+    let unknown = bed.try_node("a", true).await;
+    assert!(matches!(unknown, Err(StoreError::Unavailable(_))), "nothing is known of it");
+    bed.line.set(Weather::Fine);
+    let first = bed.node("a", true).await;
+    let token = Token {
+        name: "shop".to_owned(),
+        role: "enqueue".to_owned(),
+        types: Vec::new(),
+        hash: "x".to_owned(),
+        created_at: task(1).run_at,
+        created_by: "test".to_owned(),
+    };
+    first.put_token(&token).await.unwrap();
+    first.tokens().await.unwrap();
+    until("it is written down", async || {
+        std::fs::read_to_string(bed.spool("a").with_extension("known.json"))
+            .is_ok_and(|text| text.contains("shop"))
+    })
+    .await;
+    first.close().await.unwrap();
+    drop(first);
+    bed.cut(Weather::Refused).await;
+    let second = bed.node("a", true).await;
+    assert!(second.parts()[0].stands_in);
+    assert_eq!(second.tokens().await.unwrap(), [token]);
+    assert_eq!(journalled(&second, task(1)).await, Durability::Redis);
+    bed.line.set(Weather::Fine);
+    over(&second).await;
+    found(second.database(), 1).await;
+    assert_eq!(second.enqueue(vec![task(2)], task(2).run_at).await.unwrap(), [Enqueued::Created]);
+}
+
+/// What was written down is about one database. Another one in its place gets nothing of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_database_in_its_place_gets_nothing() {
+    let bed = Bed::durable().await;
+    bed.node("a", true).await.close().await.unwrap();
+    bed.cut(Weather::Refused).await;
+    let node = bed.node("a", true).await;
+    journalled(&node, task(1)).await;
+    let name = bed.url.rsplit_once('/').unwrap().1;
+    let admin = |sql: &str| Postgres::shared().sql("postgres", sql);
+    admin(&format!("ALTER DATABASE {name} RENAME TO {name}_kept"));
+    let other = database::new_database().await;
+    let other = other.rsplit_once('/').unwrap().1;
+    admin(&format!("ALTER DATABASE {other} RENAME TO {name}"));
+    // A template's copy has its id: this one is a store of its own.
+    Postgres::shared().sql(name, "UPDATE matins.meta SET store_id = gen_random_uuid()");
+    bed.line.set(Weather::Fine);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(node.parts()[0].stands_in, "it is not its database");
+    assert_eq!(bed.witness().await.task(id(1)).await.unwrap(), None);
+    admin(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    ));
+    admin(&format!("ALTER DATABASE {name} RENAME TO {name}_other"));
+    admin(&format!("ALTER DATABASE {name}_kept RENAME TO {name}"));
+    over(&node).await;
+    found(node.database(), 1).await;
+}
+
+/// Enqueues that come as fast as they are replayed do not keep the outage from ending.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_ends_under_load() {
+    let bed = Bed::durable().await;
+    let store = std::sync::Arc::new(bed.node("a", true).await);
+    bed.cut(Weather::Refused).await;
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let load: Vec<_> = (1..=8_u128)
+        .map(|hand| {
+            let (store, stop) = (store.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut accepted = Vec::new();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let n = hand * 1_000_000 + accepted.len() as u128;
+                    if store.enqueue(vec![task(n)], task(1).run_at).await.is_ok() {
+                        accepted.push(n);
+                    }
+                }
+                accepted
+            })
+        })
+        .collect();
+    until("some are journalled", async || figure(&store, "journal_entries") > 200).await;
+    bed.line.set(Weather::Fine);
+    until("the outage is over", async || !store.parts()[0].stands_in).await;
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let mut accepted = Vec::new();
+    for hand in load {
+        accepted.extend(hand.await.unwrap());
+    }
+    over(&store).await;
+    assert_eq!(std::fs::metadata(bed.spool("a")).unwrap().len(), 0);
+    let database = bed.url.rsplit_once('/').unwrap().1;
+    let stored = Postgres::shared().sql(database, "SELECT count(*) FROM matins.task");
+    assert!(accepted.len() > 200 && stored.contains(&accepted.len().to_string()), "{stored}");
 }
 
 /// A moment without an answer is no outage: whoever asked meanwhile waits, and is taken in.

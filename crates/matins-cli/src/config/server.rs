@@ -85,7 +85,7 @@ pub(crate) fn redis(table: &Table<'_>, store: Option<&StoreLocation>) -> Option<
             .unwrap_or(Duration::from_secs(5)),
         accept_volatile: table.get("accept_volatile", Cursor::boolean).unwrap_or(false),
         journal_key: table.get("journal_key", journal_key),
-        mirror: table.get("redis_mirror", mirror).flatten(),
+        mirror: table.get("redis_mirror", mirror),
         outage_window: table
             .get("outage_window", |c| c.duration_in(WINDOW))
             .unwrap_or(Duration::from_secs(600)),
@@ -96,19 +96,20 @@ pub(crate) fn redis(table: &Table<'_>, store: Option<&StoreLocation>) -> Option<
 const WINDOW: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(86_400);
 
-fn mirror(at: &Cursor<'_>) -> Option<Option<RedisMirror>> {
+/// `None`: off, or a problem.
+fn mirror(at: &Cursor<'_>) -> Option<RedisMirror> {
     if matches!(&at.node.value, Value::Scalar(scalar) if scalar.text == "off") {
-        return Some(None);
+        return None;
     }
     if !matches!(at.node.value, Value::Map(_)) {
         return at.expected("off, or a mapping of horizon, tasks and bytes");
     }
     let table = at.table(&reference::REDIS_MIRROR)?;
-    Some(Some(RedisMirror {
+    Some(RedisMirror {
         horizon: table.get("horizon", Cursor::duration).unwrap_or(Duration::from_secs(3_600)),
         tasks: table.get("tasks", |c| c.count(1..=10_000_000)).map_or(100_000, u64::from),
         bytes: table.get("bytes", Cursor::bytes).unwrap_or(256 << 20),
-    }))
+    })
 }
 
 fn journal_key(at: &Cursor<'_>) -> Option<Secret> {
@@ -297,7 +298,7 @@ fn bounded_size(at: &Cursor<'_>) -> Option<u64> {
 /// Keys that mean something only with Redis in front of the store.
 pub(crate) fn without_effect(table: &Table<'_>, redis: bool) {
     if !redis {
-        if table.get("redis_mirror", mirror).flatten().is_some() {
+        if table.get("redis_mirror", mirror).is_some() {
             table.refuse("redis_mirror", "has no effect without redis");
         }
         for key in ["journal_key", "accept_volatile", "outage_after", "outage_window"] {

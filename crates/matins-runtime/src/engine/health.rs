@@ -57,7 +57,7 @@ pub(super) fn health(core: &Core) -> Health {
 }
 
 /// Whether tasks are journalled because the database is away.
-fn journals(core: &Core) -> bool {
+pub(super) fn journals(core: &Core) -> bool {
     core.store().parts().iter().any(|part| part.stands_in)
 }
 

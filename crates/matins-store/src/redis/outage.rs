@@ -17,13 +17,14 @@
 //! |---|---|
 //! | Redis is away, too | enqueues are refused: an entry needs two places |
 //! | Redis may forget | refused with `redis_not_durable`, unless the operator accepts it |
+//! | a node begins meanwhile | it goes by what it wrote down of the database, and journals |
 //! | the node dies | others replay the stream; the node its spool when it comes back |
 //! | Redis comes back empty | the nodes replay their spools |
 //! | an entry is no entry, or PostgreSQL will not have it | it is put aside and told; the rest goes on |
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -35,9 +36,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::journal::{Journal, persistence};
+use super::known::{self, Known};
 use super::link::Link;
 use super::mirror::Mirror;
-use super::spool::Spool;
+use super::spool::{READ, Spool};
 use crate::own_thread::OwnThread;
 use crate::postgres::PostgresStore;
 use crate::postgres::prune::ENTRIES_KEPT;
@@ -81,6 +83,10 @@ pub(super) struct Outage {
     pub(super) replayed: Notify,
     /// In the stream, or where that cannot be seen, known to this node alone.
     entries: AtomicU64,
+    known: Arc<Known>,
+    file: known::File,
+    /// This process began without the database: it is looked at before anything is written.
+    unchecked: AtomicBool,
     accept_volatile: bool,
     /// What lets tasks run meanwhile.
     mirror: OnceLock<Weak<Mirror>>,
@@ -91,24 +97,34 @@ impl Outage {
         store: &Arc<PostgresStore>,
         link: &Arc<Link>,
         thread: &OwnThread,
+        known: &Arc<Known>,
         options: OutageOptions,
+        is_away: bool,
     ) -> Result<Arc<Self>> {
         let OutageOptions { spool, after, accept_volatile, seal } = options;
         let failed = |error: std::io::Error| {
             StoreError::Unavailable(format!("the spool {}: {error}", spool.display()))
         };
+        let file = known::File::beside(&spool);
         let spool = Spool::open(&spool).map_err(failed)?;
+        let (contact, mode) = match is_away {
+            true => (Contact::away(0), Mode::Outage),
+            false => (Contact::default(), Mode::Normal),
+        };
         let outage = Arc::new(Self {
             store: store.clone(),
             link: link.clone(),
             journal: Journal::open(link, thread, spool, seal, accept_volatile),
             after,
             origin: Instant::now(),
-            contact: Mutex::default(),
-            mode: watch::channel(Mode::Normal).0,
+            contact: Mutex::new(contact),
+            mode: watch::channel(mode).0,
             look: Notify::new(),
             replayed: Notify::new(),
             entries: AtomicU64::new(0),
+            known: known.clone(),
+            file,
+            unchecked: AtomicBool::new(is_away),
             accept_volatile,
             mirror: OnceLock::new(),
         });
@@ -129,7 +145,7 @@ impl Outage {
     }
 
     pub(super) fn is_spool_empty(&self) -> bool {
-        self.spool().is_empty()
+        self.spool().end() == 0
     }
 
     pub(super) fn seal(&self, entry: &Entry) -> Result<String> {
@@ -287,6 +303,7 @@ impl Outage {
     }
 
     async fn run(self: Arc<Self>) {
+        let mut told = false;
         loop {
             let asked = timeout(LOOK, self.look.notified()).await.is_ok();
             let mut mode = *self.mode.borrow();
@@ -298,7 +315,10 @@ impl Outage {
             let replayed = match mode {
                 Mode::Doubtful => Ok(()),
                 Mode::Outage if !self.answers().await => Err(late()),
-                Mode::Normal | Mode::Outage => self.replay().await,
+                Mode::Normal | Mode::Outage => match self.check().await {
+                    Ok(()) => self.replay().await,
+                    Err(error) => Err(error),
+                },
             };
             let replayed = match replayed {
                 Ok(()) if mode == Mode::Outage => self.come_back().await,
@@ -307,16 +327,23 @@ impl Outage {
             match replayed {
                 Ok(true) if mode == Mode::Outage => {
                     tracing::info!("PostgreSQL is back, and the journal is in it");
+                    told = false;
                     self.contact().replayed();
                     self.mode.send_replace(Mode::Normal);
+                    // For what has come in since.
+                    self.look.notify_one();
                 }
+                Ok(_) => told = false,
                 Err(error) if mode == Mode::Normal => {
-                    tracing::warn!(%error, "the journal could not be replayed; trying on");
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(%error, "the journal could not be replayed; trying on");
+                    }
                     self.heed::<()>(&Err(error));
                 }
-                Ok(_) | Err(_) => {}
+                Err(_) => {}
             }
             self.count().await;
+            self.keep_known();
             if mode != Mode::Normal {
                 tokio::time::sleep(PROBE_EVERY).await;
             }
@@ -331,6 +358,27 @@ impl Outage {
         }
     }
 
+    /// Whether it is the database this node worked for, and one that it can work with.
+    async fn check(&self) -> Result<()> {
+        if self.unchecked.load(Ordering::Relaxed) {
+            self.store.check().await.inspect_err(|error| {
+                tracing::error!(%error, "PostgreSQL answers, and cannot be used; trying on");
+            })?;
+            self.unchecked.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Writes down what the next process will have to know.
+    pub(super) fn keep_known(&self) {
+        let info = self.store.info();
+        if let Some(kept) = self.known.keep(info.store_id, &info.location)
+            && let Err(error) = self.file.write(kept)
+        {
+            tracing::warn!(%error, "what is known of the database could not be written down");
+        }
+    }
+
     async fn answers(&self) -> bool {
         matches!(timeout(PROBE, self.store.ping()).await, Ok(Ok(())))
     }
@@ -342,8 +390,9 @@ impl Outage {
         }
     }
 
-    /// Everything that this node can see.
-    async fn replay(&self) -> Result<()> {
+    /// Everything that this node can see now. What comes in meanwhile is for the next time: it may
+    /// come in as fast as it is replayed.
+    pub(super) async fn replay(&self) -> Result<()> {
         self.replay_spool().await?;
         self.replay_stream().await
     }
@@ -352,64 +401,68 @@ impl Outage {
         let failed = |error: std::io::Error| {
             StoreError::Unavailable(format!("the spool of this node: {error}"))
         };
-        loop {
-            let read = {
-                let mut spool = self.spool();
-                if spool.is_empty() {
-                    return Ok(());
-                }
-                spool.read().map_err(failed)?
-            };
+        let (mut from, end) = (0, self.spool().end());
+        while from < end {
+            let read = self.spool().read(from, READ).map_err(failed)?;
             for texts in read.texts.chunks(STEP) {
                 for (text, why) in self.apply(texts).await? {
                     let path = self.spool().put_aside(text).map_err(failed)?;
                     tracing::error!(%why, kept = %path.display(), "an entry of the spool is refused");
                 }
             }
-            self.spool().forget(&read).map_err(failed)?;
-            tracing::info!(entries = read.texts.len(), "the spool of this node is replayed");
+            tracing::info!(entries = read.texts.len(), "entries of the spool are replayed");
+            from = read.end;
+            // Another time those that stay are passed over.
+            self.spool().forget(from).map_err(failed)?;
         }
+        Ok(())
     }
 
     async fn replay_stream(&self) -> Result<()> {
-        while self.link.is_up() {
+        let limit = self.link.times.background;
+        let mut last = redis::cmd("XREVRANGE");
+        last.arg(self.link.key("journal")).arg("+").arg("-").arg("COUNT").arg(1);
+        // Whoever sees Redis does it.
+        let Ok(last) = self.link.command::<Vec<Streamed>>(limit, &last).await else {
+            return Ok(());
+        };
+        let Some((last, _)) = last.into_iter().next() else { return Ok(()) };
+        loop {
             let mut range = redis::cmd("XRANGE");
-            range.arg(self.link.key("journal")).arg("-").arg("+").arg("COUNT").arg(STEP);
-            let limit = self.link.times.background;
+            range.arg(self.link.key("journal")).arg("-").arg(&last).arg("COUNT").arg(STEP);
             let Ok(found) = self.link.command::<Vec<Streamed>>(limit, &range).await else {
-                // Whoever sees Redis does it.
                 return Ok(());
             };
-            if found.is_empty() {
-                return Ok(());
-            }
-            let texts: Vec<String> = found.iter().map(|(_, fields)| text(fields)).collect();
-            let refused: Vec<_> = self.apply(&texts).await?;
-            for (text, why) in &refused {
-                tracing::error!(%why, key = self.link.key("journal:refused"),
-                    "an entry of the stream is refused, and kept there");
-                let mut keep = redis::cmd("RPUSH");
-                keep.arg(self.link.key("journal:refused")).arg(text);
-                if self.link.command::<i64>(limit, &keep).await.is_err() {
-                    return Ok(());
-                }
-            }
-            let mut script = self.link.scripts.journalled.prepare_invoke();
-            script.key(self.link.key("journal")).key(self.link.key("journal:tasks"));
-            for ((place, _), text) in found.iter().zip(&texts) {
-                let entry = self.journal.seal.open(text).ok();
-                let id = entry.and_then(|entry| match entry.change {
-                    Change::Enqueue(task) => Some(task.id.to_string()),
-                    Change::Claim(_) | Change::Settle(_) => None,
-                });
-                script.arg(place).arg(id.unwrap_or_default());
-            }
-            if self.link.script::<u64>(limit, &script).await.is_err() {
+            if found.is_empty() || !self.replay_streamed(&found).await? {
                 return Ok(());
             }
             tracing::info!(entries = found.len(), "entries of the stream are replayed");
         }
-        Ok(())
+    }
+
+    /// `false`: Redis does not know that they are.
+    async fn replay_streamed(&self, found: &[Streamed]) -> Result<bool> {
+        let limit = self.link.times.background;
+        let texts: Vec<String> = found.iter().map(|(_, fields)| text(fields)).collect();
+        for (text, why) in self.apply(&texts).await? {
+            let key = self.link.key("journal:refused");
+            tracing::error!(%why, key, "an entry of the stream is refused, and kept there");
+            let mut keep = redis::cmd("RPUSH");
+            if self.link.command::<i64>(limit, keep.arg(key).arg(text)).await.is_err() {
+                return Ok(false);
+            }
+        }
+        let mut script = self.link.scripts.journalled.prepare_invoke();
+        script.key(self.link.key("journal")).key(self.link.key("journal:tasks"));
+        for ((place, _), text) in found.iter().zip(&texts) {
+            let entry = self.journal.seal.open(text).ok();
+            let id = entry.and_then(|entry| match entry.change {
+                Change::Enqueue(task) => Some(task.id.to_string()),
+                Change::Claim(_) | Change::Settle(_) => None,
+            });
+            script.arg(place).arg(id.unwrap_or_default());
+        }
+        Ok(self.link.script::<u64>(limit, &script).await.is_ok())
     }
 
     /// Writes entries into PostgreSQL. Answers those that cannot be, and why.

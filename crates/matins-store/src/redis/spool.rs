@@ -6,7 +6,7 @@
 //! file beside this one, for a person to look at.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,11 +18,14 @@ pub(super) struct Spool {
     end: u64,
 }
 
-/// What a spool holds.
+/// What is read in one go.
+pub(super) const READ: u64 = 1 << 20;
+
+/// A part of what a spool holds.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) texts: Vec<String>,
-    /// Up to where the file was read.
+    /// Where the next one begins.
     pub(super) end: u64,
 }
 
@@ -38,7 +41,13 @@ impl Spool {
             File::open(folder)?.sync_all()?;
         }
         let mut spool = Self { path: path.to_owned(), file, end: 0 };
-        spool.end = spool.read()?.end;
+        loop {
+            let read = spool.read(spool.end, READ)?;
+            if read.texts.is_empty() {
+                break;
+            }
+            spool.end = read.end;
+        }
         let length = spool.file.metadata()?.len();
         if length > spool.end {
             let aside = path.with_extension("torn");
@@ -55,10 +64,6 @@ impl Spool {
             spool.file.set_len(spool.end)?;
         }
         Ok(spool)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.end == 0
     }
 
     /// Writes them down, all or none. Safe on disk when it returns.
@@ -78,33 +83,41 @@ impl Spool {
         Ok(())
     }
 
-    pub(super) fn read(&mut self) -> io::Result<Contents> {
-        let mut bytes = Vec::new();
-        self.file.seek(SeekFrom::Start(0))?;
-        self.file.read_to_end(&mut bytes)?;
-        let mut contents = Contents::default();
-        while let Some((text, length)) = first(&bytes[contents.end as usize..]) {
+    /// Where its last text ends.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Texts from a place on where one begins, about so many bytes of them.
+    pub(super) fn read(&mut self, from: u64, bytes: u64) -> io::Result<Contents> {
+        // Enough to see how long the first one is.
+        let bytes = bytes.max(32);
+        let mut read = Vec::new();
+        self.file.seek(SeekFrom::Start(from))?;
+        let mut reader = BufReader::new((&mut self.file).take(bytes));
+        reader.read_to_end(&mut read)?;
+        let mut contents = Contents { texts: Vec::new(), end: from };
+        while let Some((text, length)) = first(&read[(contents.end - from) as usize..]) {
             contents.texts.push(text);
             contents.end += length as u64;
+        }
+        if contents.texts.is_empty()
+            && let Some(needed) = length_of(&read).filter(|needed| *needed > bytes)
+        {
+            return self.read(from, needed);
         }
         Ok(contents)
     }
 
-    /// Forgets what was read. What has been added since stays.
-    pub(super) fn forget(&mut self, read: &Contents) -> io::Result<()> {
-        if self.end == read.end {
-            self.file.set_len(0)?;
-            self.end = 0;
-            return self.file.sync_data();
+    /// Forgets everything, if there is nothing behind `end`.
+    pub(super) fn forget(&mut self, end: u64) -> io::Result<bool> {
+        if self.end != end {
+            return Ok(false);
         }
-        let rest = self.read()?.texts.split_off(read.texts.len());
-        let draft = self.path.with_extension("draft");
-        let _ = std::fs::remove_file(&draft);
-        let mut next = Self::open(&draft)?;
-        next.append(&rest)?;
-        std::fs::rename(&draft, &self.path)?;
-        (self.file, self.end) = (next.file, next.end);
-        Ok(())
+        self.file.set_len(0)?;
+        self.end = 0;
+        self.file.sync_data()?;
+        Ok(true)
     }
 
     /// Keeps a text that is no entry where a person finds it; answers where.
@@ -115,16 +128,20 @@ impl Spool {
     }
 }
 
+/// How many bytes the first text takes with what is around it, by what is written before it.
+fn length_of(bytes: &[u8]) -> Option<u64> {
+    let space = bytes.iter().take(20).position(|byte| *byte == b' ')?;
+    let length: u64 = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
+    length.checked_add(space as u64 + 2)
+}
+
 /// The first text of what is left, and how many bytes it takes.
 fn first(bytes: &[u8]) -> Option<(String, usize)> {
-    let space = bytes.iter().take(20).position(|byte| *byte == b' ')?;
-    let length: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
-    let end = (space + 1).checked_add(length)?;
-    if bytes.get(end) != Some(&b'\n') {
-        return None;
-    }
-    let text = String::from_utf8(bytes[space + 1..end].to_vec()).ok()?;
-    Some((text, end + 1))
+    let length = usize::try_from(length_of(bytes)?).ok()?;
+    let (text, end) = bytes.get(..length)?.split_at(length - 1);
+    let space = text.iter().position(|byte| *byte == b' ')?;
+    let text = String::from_utf8(text[space + 1..].to_vec()).ok()?;
+    (end == b"\n").then_some((text, length))
 }
 
 #[cfg(test)]
@@ -135,6 +152,10 @@ mod tests {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
+    fn all(spool: &mut Spool) -> Vec<String> {
+        spool.read(0, READ).unwrap().texts
+    }
+
     #[test]
     fn what_was_appended_is_there_again_whatever_was_torn_off_behind_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -142,32 +163,42 @@ mod tests {
         let whole = texts(&["a\nb", "", "\u{1f310} 7 x"]);
         Spool::open(&path).unwrap().append(&whole).unwrap();
         let good = std::fs::read(&path).unwrap();
-        for torn in ["", "9", "9 ", "9 torn", "3 abc", "x abc\n", "18446744073709551615 a\n"] {
+        let torn = ["", "9", "9 ", "9 torn", "3 abc", "x abc\n", "18446744073709551615 a\n", " \n"];
+        for torn in torn {
             std::fs::write(&path, [&*good, torn.as_bytes()].concat()).unwrap();
             let mut spool = Spool::open(&path).unwrap();
-            assert_eq!(spool.read().unwrap().texts, whole, "{torn:?}");
+            assert_eq!(all(&mut spool), whole, "{torn:?}");
             spool.append(&texts(&["next"])).unwrap();
-            let all = Spool::open(&path).unwrap().read().unwrap().texts;
-            assert_eq!(all, [&*whole, &texts(&["next"])].concat(), "{torn:?}");
+            let again = all(&mut Spool::open(&path).unwrap());
+            assert_eq!(again, [&*whole, &texts(&["next"])].concat(), "{torn:?}");
         }
+        let kept = std::fs::read_to_string(path.with_extension("torn")).unwrap();
+        assert!(kept.starts_with("99 9 torn3 abc"), "{kept}");
     }
 
     #[test]
-    fn only_what_was_read_is_forgotten() {
+    fn it_is_read_in_parts_and_forgotten_as_a_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("n.journal");
         let mut spool = Spool::open(&path).unwrap();
-        spool.append(&texts(&["a", "b"])).unwrap();
-        let read = spool.read().unwrap();
-        spool.append(&texts(&["c"])).unwrap();
-        spool.forget(&read).unwrap();
-        assert_eq!(spool.read().unwrap().texts, texts(&["c"]));
+        let long = "x".repeat(100);
+        let whole = texts(&["a", &long, "b", "c", &long]);
+        spool.append(&whole).unwrap();
+        for bytes in [1, 4, 10, 103, 104, 1_000] {
+            let (mut from, mut read) = (0, Vec::new());
+            while from < spool.end() {
+                let part = spool.read(from, bytes).unwrap();
+                assert!(part.end > from, "{bytes}");
+                (from, read) = (part.end, [read, part.texts].concat());
+            }
+            assert_eq!(read, whole, "{bytes}");
+        }
+        let end = spool.end();
         spool.append(&texts(&["d"])).unwrap();
-        let mut again = Spool::open(&path).unwrap();
-        let read = again.read().unwrap();
-        assert_eq!(read.texts, texts(&["c", "d"]));
-        again.forget(&read).unwrap();
-        assert!(Spool::open(&path).unwrap().is_empty());
+        assert!(!spool.forget(end).unwrap(), "there is one behind it");
+        assert_eq!(spool.read(end, READ).unwrap().texts, texts(&["d"]));
+        assert!(spool.forget(spool.end()).unwrap());
+        assert_eq!(Spool::open(&path).unwrap().end(), 0);
     }
 
     #[test]
@@ -176,7 +207,7 @@ mod tests {
         let spool = Spool::open(&folder.path().join("n.journal")).unwrap();
         let aside = spool.put_aside("who wrote this?").unwrap();
         assert_eq!(aside, spool.put_aside("and this?").unwrap());
-        let kept = Spool::open(&aside).unwrap().read().unwrap().texts;
+        let kept = all(&mut Spool::open(&aside).unwrap());
         assert_eq!(kept, texts(&["who wrote this?", "and this?"]));
     }
 }

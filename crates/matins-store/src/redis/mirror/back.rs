@@ -18,13 +18,14 @@ impl Mirror {
     pub(in crate::redis) async fn come_back(&self) -> Result<bool> {
         // Nothing is claimed, renewed or ended in the dark while this is done.
         let _alone = self.dark.write().await;
-        let standing = || Standing { scripts: false, ..self.standing() };
-        if standing().spooled {
-            return Ok(false);
+        if let Some(outage) = &self.outage {
+            // What comes in meanwhile are new tasks alone.
+            outage.replay().await?;
         }
         self.hand_over().await?;
         self.give_back_owed().await?;
-        if !may_withdraw(standing()) {
+        let standing = Standing { spooled: false, scripts: false, ..self.standing() };
+        if !may_withdraw(standing) {
             return Ok(false);
         }
         // What was claimed until now and is not known to have ended is over.
