@@ -136,7 +136,7 @@ fn both_killed() {
 /// started anew.
 #[test]
 fn a_loop_that_hangs_is_named_and_the_process_started_again() {
-    const LOOPS: [&str; 12] = [
+    const LOOPS: [&str; 13] = [
         "scheduler",
         "claimer:default",
         "completer",
