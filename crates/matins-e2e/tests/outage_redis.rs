@@ -15,6 +15,7 @@ fn postgres_away_with_redis() {
         ("and the server killed meanwhile", || journalled(Killed::AndBackLater)),
         ("and started again meanwhile", || journalled(Killed::AndBack)),
         ("with a Redis that may forget", volatile),
+        ("work goes on from Redis alone", carried_on),
     ]);
 }
 
@@ -127,4 +128,63 @@ fn volatile() {
     taken.postgres.start_again();
     let id = answer["id"].as_str().unwrap();
     taken.server.api().wait_state(id, "completed", seconds(90.0));
+}
+
+/// How long PostgreSQL is away.
+const AWAY: f64 = 20.0;
+
+/// Types of the server's own file run meanwhile: what had been accepted before, and what comes.
+fn carried_on() {
+    let (postgres, redis) =
+        (Postgres::start(&[]), Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]));
+    let mut server = Server::builder().prepare();
+    let witness = server.witness.clone();
+    let job = |work: &str| json!(witness.quick_shell(work)).to_string();
+    let base = format!(
+        "store: {}\nredis: {}\nredis_mirror: {{horizon: 1h}}\noutage_after: 2s\nlease: 6s\n\
+         allow_commands: any\n",
+        postgres.url("postgres"),
+        redis.url()
+    );
+    let tasks = format!(
+        "tasks:\n  job: {{executor: command, shell: {}}}\n  long: {{executor: command, shell: {}}}\n",
+        job("true"),
+        job(&format!("sleep {}", AWAY + 15.0))
+    );
+    server.configure(&(base + &tasks));
+    server.start();
+    let mut bed = Bed { postgres, redis, server };
+    let body = |kind: &str, delay: u32| json!({"type": kind, "delay": format!("{delay}s")});
+    let id = |answer: matins_e2e::Response| {
+        answer.expect(201).json()["id"].as_str().expect("an id").to_owned()
+    };
+    // Due while PostgreSQL is away.
+    let before: Vec<String> = (0..10).map(|n| id(bed.enqueue(&body("job", 12 + n % 5)))).collect();
+    eventually("they are mirrored", seconds(60.0), || {
+        (bed.server.api().metric("matins_redis_mirrored", "")? >= 10.0).then_some(())
+    });
+    bed.postgres.stop("immediate");
+    let began = Instant::now();
+    let new: Vec<String> = (0..10).map(|_| id(bed.enqueue(&body("job", 0)))).collect();
+    let long = id(bed.enqueue(&body("long", 0)));
+    let ad_hoc = json!({"type": "command", "payload": {"shell": witness.quick_shell("true")}});
+    let ad_hoc = id(bed.enqueue(&ad_hoc));
+    eventually("they run without PostgreSQL", seconds(AWAY + 30.0), || {
+        let ran = before.iter().chain(&new).chain([&long]);
+        ran.into_iter().all(|id| witness.begins(id).len() == 1).then_some(())
+    });
+    assert_eq!(bed.mode(), "outage");
+    assert_eq!(witness.begins(&ad_hoc).len(), 0, "what no file defines waits");
+    while began.elapsed() < seconds(AWAY) {
+        std::thread::sleep(seconds(0.2));
+    }
+    bed.postgres.start_again();
+    for id in before.iter().chain(&new).chain([&long, &ad_hoc]) {
+        bed.server.api().wait_state(id, "completed", seconds(120.0));
+        assert_eq!(witness.begins(id).len(), 1, "{id} ran once");
+    }
+    eventually("the outage is over", seconds(30.0), || (bed.mode() == "normal").then_some(()));
+    assert_eq!(bed.redis.ask(&["xlen", "matins:journal"]), "0");
+    bed.server.assert_no_panic();
+    assert!(bed.server.running());
 }

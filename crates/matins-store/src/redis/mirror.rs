@@ -63,7 +63,7 @@ use std::time::{Duration, Instant};
 
 use matins_core::outage::{OutageLease, Standing};
 use matins_core::store::{Settings, Worker};
-use matins_core::task::{Claimed, Name, TaskId, WorkerId};
+use matins_core::task::{Claim, Claimed, Name, TaskId, WorkerId};
 use redis::ScriptInvocation;
 use tokio::sync::{Notify, RwLock, mpsc};
 use uuid::Uuid;
@@ -123,6 +123,8 @@ struct Regime {
 #[derive(Debug, Clone)]
 struct Held {
     claimed: Claimed,
+    /// Until when its claim stands if it is not renewed.
+    until_ns: u64,
     /// Its claim does not stand any more, and it must end.
     given_up: bool,
 }
@@ -138,6 +140,8 @@ pub(super) struct Mirror {
     regime: Mutex<Regime>,
     /// What this member runs from the journal, by fence.
     held: Mutex<HashMap<u64, Held>>,
+    /// Fences of all runs that began in the dark and have not ended, handed over or not.
+    began: Mutex<HashSet<u64>>,
     /// Whether this node works in the dark: from the beginning of an outage until everything of it
     /// is handed over. Shared by what is done there, and held alone by the return.
     dark: RwLock<()>,
@@ -171,6 +175,7 @@ impl Mirror {
             origin: Instant::now(),
             regime: Mutex::default(),
             held: Mutex::default(),
+            began: Mutex::default(),
             dark: RwLock::default(),
             open: AtomicBool::new(false),
             settings: Mutex::default(),
@@ -205,6 +210,15 @@ impl Mirror {
 
     fn held(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn began(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.began.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it began in the dark: then its claim has a lease of its own.
+    pub(super) fn began_in_the_dark(&self, claim: &Claim) -> bool {
+        self.began().contains(&claim.fence)
     }
 
     fn now_ns(&self) -> u64 {

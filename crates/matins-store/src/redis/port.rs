@@ -100,7 +100,7 @@ impl Queue for RedisStore {
     }
 
     fn is_journalled(&self, claim: &Claim) -> bool {
-        self.mirror.as_ref().is_some_and(|mirror| mirror.holds(claim))
+        self.mirror.as_ref().is_some_and(|mirror| mirror.began_in_the_dark(claim))
     }
 
     async fn cancel_requests(&self, worker: &WorkerId) -> Result<Vec<TaskId>> {
@@ -163,6 +163,7 @@ impl RedisStore {
     async fn end(&self, items: Vec<Settlement>) -> Result<Vec<Settled>> {
         let Some(mirror) = &self.mirror else { return self.store.settle(items).await };
         let mut answers = mirror.settle(&items).await?;
+        let fences: Vec<u64> = items.iter().map(|item| item.claim.fence).collect();
         let left = items.into_iter().zip(&answers).filter(|(_, answer)| answer.is_none());
         let left: Vec<Settlement> = left.map(|(item, _)| item).collect();
         if !left.is_empty() {
@@ -175,6 +176,7 @@ impl RedisStore {
             let open = answers.iter_mut().filter(|answer| answer.is_none());
             open.zip(ended).for_each(|(answer, ended)| *answer = Some(ended));
         }
+        mirror.have_ended(&fences);
         let missing = || StoreError::Broken("a settlement without an answer".to_owned());
         answers.into_iter().collect::<Option<_>>().ok_or_else(missing)
     }

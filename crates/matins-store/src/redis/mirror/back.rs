@@ -55,9 +55,10 @@ impl Mirror {
             call.arg(claim.id.to_string()).arg(claim.fence).arg("").arg("");
         }
         let Ok(said) = self.ask(&call).await else {
-            if self.lost_for_good(&identity) {
-                // They end, and what they ran is judged by the database.
-                self.held().values_mut().for_each(|held| held.given_up = true);
+            // They end, and what they ran is judged by the database.
+            let (now, for_good) = (self.now_ns(), self.lost_for_good(&identity));
+            for held in self.held().values_mut() {
+                held.given_up |= for_good || held.until_ns <= now;
             }
             return Err(away());
         };

@@ -77,8 +77,15 @@ impl Mirror {
         floor > 0 && claim.fence > floor - FENCE_GAP / 2
     }
 
+    pub(in crate::redis) fn have_ended(&self, fences: &[u64]) {
+        let mut began = self.began();
+        fences.iter().for_each(|fence| {
+            began.remove(fence);
+        });
+    }
+
     /// Its claim is not handed over to the database.
-    pub(in crate::redis) fn holds(&self, claim: &Claim) -> bool {
+    fn holds(&self, claim: &Claim) -> bool {
         self.held().contains_key(&claim.fence)
     }
 
@@ -148,13 +155,15 @@ impl Mirror {
         if claims.is_empty() {
             return Ok(none);
         }
+        let until_ns = self.now_ns() + self.lease().as_nanos() as u64;
         let granted = self.ask(&call).await.map_err(missed)?;
         let granted: Vec<_> = granted.iter().filter_map(|id| claims.remove(id)).collect();
         {
             let mut held = self.held();
             for (claimed, _) in &granted {
-                let one = Held { claimed: claimed.clone(), given_up: false };
+                let one = Held { claimed: claimed.clone(), until_ns, given_up: false };
                 held.insert(claimed.claim.fence, one);
+                self.began().insert(claimed.claim.fence);
             }
         }
         let (claimed, texts): (Vec<Claimed>, Vec<String>) = granted.into_iter().unzip();
@@ -340,11 +349,16 @@ impl Mirror {
         let script = &self.link.scripts.mirror.renew;
         let mut call = self.begin(script, &right.identity).ok_or_else(|| away("no clock"))?;
         call.arg(self.lease().as_millis() as u64);
-        for claim in ours {
+        for claim in &ours {
             call.arg(claim.id.to_string()).arg(claim.fence);
         }
+        let until_ns = self.now_ns() + self.lease().as_nanos() as u64;
         let lost = self.ask(&call).await.map_err(missed)?;
-        extended.lost.extend(lost.iter().filter_map(|id| id.parse::<TaskId>().ok()));
+        let lost: Vec<TaskId> = lost.iter().filter_map(|id| id.parse().ok()).collect();
+        for claim in ours.iter().filter(|claim| !lost.contains(&claim.id)) {
+            self.held().entry(claim.fence).and_modify(|held| held.until_ns = until_ns);
+        }
+        extended.lost.extend(lost);
         Ok((extended, others))
     }
 

@@ -21,7 +21,8 @@ impl Mirror {
     pub(super) async fn keep(self: Arc<Self>) {
         loop {
             let calm = match self.is_dark() {
-                true => false,
+                // Redis' clock is needed there too.
+                true => self.look().await.is_some(),
                 false => self.turn().await,
             };
             let pause = if calm { EVERY } else { SOON };

@@ -187,6 +187,13 @@ impl RedisStore {
         act: &Act,
     ) -> Result<Vec<Cancelled>> {
         use matins_core::store::Queue as _;
+        if is_twice_there(ids) {
+            let mut answers = Vec::with_capacity(ids.len());
+            for id in ids {
+                answers.extend(Box::pin(self.cancel_mirrored(mirror, &[*id], act)).await?);
+            }
+            return Ok(answers);
+        }
         for _ in 0..TRIES {
             let Some((word, rest)) = self.take_for(mirror, ids).await? else {
                 match self.database().cancel(ids, act).await {
@@ -220,6 +227,14 @@ impl RedisStore {
         act: &Act,
     ) -> Result<Vec<Retried>> {
         use matins_core::store::Queue as _;
+        if is_twice_there(ids) {
+            let mut answers = Vec::with_capacity(ids.len());
+            for id in ids {
+                let payload = payload.clone();
+                answers.extend(Box::pin(self.retry_mirrored(mirror, &[*id], payload, act)).await?);
+            }
+            return Ok(answers);
+        }
         for _ in 0..TRIES {
             let Some((word, rest)) = self.take_for(mirror, ids).await? else {
                 match self.database().retry(ids, payload.clone(), act).await {
@@ -272,11 +287,13 @@ impl RedisStore {
             ));
         }
         let word = TakenTasks::new(found.generation, &found.tasks);
-        let mut first = HashSet::new();
-        let is_taken = |id: &&TaskId| word.ids.contains(id) && first.insert(**id);
-        let (_, rest): (Vec<TaskId>, Vec<TaskId>) = ids.iter().partition(is_taken);
+        let rest = ids.iter().filter(|id| !word.ids.contains(id)).copied().collect();
         Ok(Some((word, rest)))
     }
+}
+
+fn is_twice_there(ids: &[TaskId]) -> bool {
+    ids.iter().collect::<HashSet<_>>().len() < ids.len()
 }
 
 fn moving() -> StoreError {
