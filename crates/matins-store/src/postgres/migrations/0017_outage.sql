@@ -252,7 +252,9 @@ CREATE FUNCTION mirror_window(p_horizon timestamptz, p_limit integer,
 SET jit = off AS $$
     WITH open AS (
         SELECT l.id FROM lane AS l WHERE NOT l.quarantine AND NOT EXISTS (
-            SELECT 1 FROM setting AS s WHERE s.scope = 'limit' AND s.name = l.type)
+            SELECT 1 FROM setting AS s WHERE s.scope = 'limit' AND s.name = l.type
+              AND (s.value::json ->> 'concurrency' IS NOT NULL
+                   OR s.value::json ->> 'rate_limit' IS NOT NULL))
     ), waits AS (
         (SELECT r.seq, r.ord FROM open AS o, LATERAL (
             SELECT x.seq, x.ord, x.needs FROM ready AS x WHERE x.lane = o.id

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use matins_core::lifecycle::{Next, Settlement};
 use matins_core::outage::{Change, DarkClaim, Entry};
 use matins_core::store::{
-    ClaimBatch, ClaimRequest, Extended, Lapsed, Result, Settings, Settled, StoreError, Types,
+    ClaimBatch, ClaimRequest, Extended, Lapsed, Result, Settings, Settled, StoreError, TypeLimit,
+    Types,
 };
 use matins_core::task::{Claim, Claimed, Durability, NewTask, State, Task, TaskId, WorkerId};
 use uuid::Uuid;
@@ -108,9 +109,9 @@ impl Mirror {
         outage.must_be_durable().await?;
         let settings = self.known_settings().ok_or_else(|| away("no settings are known"))?;
         let none = ClaimBatch { claimed: Vec::new(), next_at: soon(request.now) };
-        let kinds = kinds.iter().filter(|kind| {
-            self.options.types.contains(*kind) && !settings.limits.contains_key(*kind)
-        });
+        let kinds = kinds
+            .iter()
+            .filter(|kind| self.options.types.contains(*kind) && !is_limited(&settings, kind));
         let kinds: Vec<&str> = kinds.map(|kind| &**kind).collect();
         if kinds.is_empty() || is_stopped(&settings, pool) {
             return Ok(none);
@@ -397,6 +398,12 @@ fn text_of(claim: &DarkClaim) -> Result<String> {
 
 fn is_stopped(settings: &Settings, pool: &str) -> bool {
     settings.frozen.is_some() || settings.pools.get(pool).is_some_and(|pool| pool.paused)
+}
+
+/// How many run, or ran lately, the database alone can count.
+fn is_limited(settings: &Settings, kind: &str) -> bool {
+    let limits = |limit: &TypeLimit| limit.concurrency.is_some() || limit.rate_limit.is_some();
+    settings.limits.get(kind).is_some_and(limits)
 }
 
 fn ends_as(item: &Settlement) -> State {
