@@ -46,6 +46,7 @@ pub(super) const ALL: &[Migration] = &[
     step!(13, "0013", "upkeep"),
     step!(14, "0014", "for_everybody"),
     step!(15, "0015", "alerts"),
+    step!(16, "0016", "journal"),
     step!(17, "0017", "whole_batches"),
 ];
 

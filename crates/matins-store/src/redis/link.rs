@@ -84,13 +84,16 @@ pub struct Identity {
 }
 
 #[derive(Clone)]
-enum Connection {
+pub(super) enum Connection {
     One(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
 impl Connection {
-    async fn command<T: FromRedisValue>(&mut self, command: &Cmd) -> redis::RedisResult<T> {
+    pub(super) async fn command<T: FromRedisValue>(
+        &mut self,
+        command: &Cmd,
+    ) -> redis::RedisResult<T> {
         match self {
             Self::One(line) => command.query_async(line).await,
             Self::Cluster(line) => command.query_async(line).await,
@@ -104,7 +107,7 @@ impl Connection {
         }
     }
 
-    async fn script<T: FromRedisValue>(
+    pub(super) async fn script<T: FromRedisValue>(
         &mut self,
         script: &ScriptInvocation<'_>,
     ) -> redis::RedisResult<T> {
@@ -159,6 +162,11 @@ impl Link {
 
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
+    }
+
+    /// Whose hints and journal these are.
+    pub(super) fn store_id(&self) -> String {
+        self.store_id.to_string()
     }
 
     pub(super) fn location(&self) -> &str {
@@ -246,6 +254,12 @@ impl Link {
         } else {
             Err(Miss::Refused(error))
         }
+    }
+
+    /// A connection beside the one that all share.
+    pub(super) async fn another(&self) -> redis::RedisResult<Connection> {
+        let late = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        timeout(self.times.connect * 2, self.connect()).await.map_err(|_| late())?
     }
 
     async fn connect(&self) -> redis::RedisResult<Connection> {
@@ -491,7 +505,7 @@ fn is_of_the_line(error: &RedisError) -> bool {
     }
 }
 
-fn facts(info: &str) -> BTreeMap<String, String> {
+pub(super) fn facts(info: &str) -> BTreeMap<String, String> {
     let lines = info.lines().filter_map(|line| line.split_once(':'));
     lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
 }

@@ -28,14 +28,17 @@ use crate::postgres::Accepted;
 impl Queue for RedisStore {
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let hints: Vec<Hint> = tasks.iter().map(|task| Hint::of_new(task, now)).collect();
-        let told = self.store.enqueue_told(tasks, now).await?;
+        let told = match &self.outage {
+            Some(outage) => outage.enqueue(tasks, now).await?,
+            None => self.store.enqueue_told(tasks, now).await?,
+        };
         let (mut new, mut asked, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         for (hint, Accepted { answer, seq }) in hints.into_iter().zip(told) {
             match (&answer, seq) {
                 (Enqueued::Created, Some(seq)) => new.push(Hint { seq, ..hint }),
                 (Enqueued::Created, None) => asked.push(hint.id),
                 (Enqueued::Replaced(task), _) => asked.push(task.id),
-                (Enqueued::Existing(_) | Enqueued::Rejected(_), _) => {}
+                (Enqueued::Existing(_) | Enqueued::Rejected(_) | Enqueued::Journalled(_), _) => {}
             }
             answers.push(answer);
         }
@@ -81,7 +84,7 @@ impl Queue for RedisStore {
     }
 
     async fn workers(&self) -> Result<Vec<Worker>> {
-        self.store.workers().await
+        self.or_known(&self.known.workers, self.store.workers()).await
     }
 
     async fn extend(&self, claims: &[Claim], lease_until: Timestamp) -> Result<Extended> {
@@ -195,11 +198,23 @@ impl Records for RedisStore {
     }
 
     async fn task(&self, id: TaskId) -> Result<Option<Task>> {
-        self.store.task(id).await
+        match self.journalled(id).await? {
+            // It may well be in the database.
+            None => match self.store.task(id).await? {
+                // Or not yet, after an outage.
+                None => self.not_replayed(id).await,
+                found => Ok(found),
+            },
+            found => Ok(found),
+        }
     }
 
     async fn attempts(&self, id: TaskId) -> Result<Vec<Attempt>> {
-        self.store.attempts(id).await
+        match self.journalled(id).await? {
+            None => self.store.attempts(id).await,
+            // Nothing runs from the journal.
+            Some(_) => Ok(Vec::new()),
+        }
     }
 
     async fn surroundings(&self, task: &Task, now: Timestamp) -> Result<Surroundings> {
@@ -220,7 +235,7 @@ impl Records for RedisStore {
     }
 
     async fn settings(&self) -> Result<Settings> {
-        self.store.settings().await
+        self.or_known(&self.known.settings, self.store.settings()).await
     }
 
     async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()> {
@@ -228,7 +243,7 @@ impl Records for RedisStore {
     }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.store.stats(now).await
+        self.or_known(&self.known.stats, self.store.stats(now)).await
     }
 
     async fn ledger(&self, kind: &str, key: &str) -> Result<Option<LedgerEntry>> {
@@ -260,7 +275,7 @@ impl Records for RedisStore {
     }
 
     async fn tokens(&self) -> Result<Vec<Token>> {
-        self.store.tokens().await
+        self.or_known(&self.known.tokens, self.store.tokens()).await
     }
 
     async fn put_token(&self, token: &Token) -> Result<()> {
@@ -310,7 +325,11 @@ impl Store for RedisStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.store.ping().await
+        let answer = self.store.ping().await;
+        if let Some(outage) = &self.outage {
+            outage.heed(&answer);
+        }
+        answer
     }
 
     async fn clock(&self) -> Result<Option<Timestamp>> {
@@ -324,7 +343,11 @@ impl Store for RedisStore {
     }
 
     async fn look(&self, request: &LookRequest) -> Result<Look> {
-        let look = self.store.look(request).await?;
+        let answer = self.store.look(request).await;
+        if let Some(outage) = &self.outage {
+            outage.heed(&answer);
+        }
+        let look = answer?;
         // The claim that follows must not believe Redis that there is nothing.
         look.pools.iter().for_each(|pool| self.looks.doubt(pool));
         Ok(look)
@@ -335,6 +358,7 @@ impl Store for RedisStore {
             // It may be about something that no hint tells of.
             () = self.store.changed() => self.looks.doubt_all(),
             () = self.link.heard.notified() => {}
+            () = self.replayed() => {}
         }
     }
 
