@@ -220,7 +220,9 @@ impl RedisStore {
             names.push(format!("task:pending:{pool}"));
         }
         let mut forget = redis::cmd("DEL");
-        names.iter().for_each(|name| _ = forget.arg(self.link.key(name)));
+        for name in names {
+            forget.arg(self.link.key(&name));
+        }
         let gone: std::result::Result<i64, _> =
             self.link.command(self.link.times.background, &forget).await;
         gone.map(drop).map_err(|miss| StoreError::Unavailable(format!("Redis: {miss:?}")))

@@ -180,10 +180,11 @@ async fn applied(client: &Client) -> Res<Vec<i32>> {
                     "step {version} of its schema is not the one this program knows"
                 )));
             }
-            None => match outgrown(version, compatible_from) {
-                Some(why) => return Err(Failure::broken(why)),
-                None => {}
-            },
+            None => {
+                if let Some(why) = outgrown(version, compatible_from) {
+                    return Err(Failure::broken(why));
+                }
+            }
         }
         versions.push(version);
     }
