@@ -3,7 +3,8 @@
 //! ```text
 //!  wake-up ─▶ producer (one per pool) ─ claim ─▶ attempt (one per slot) ─▶ completer ─ settle
 //!                                                   ▲ stop, lease             │
-//!                cancels ── lease keeper ───────────┘                        events, metrics
+//!     │          cancels ── lease keeper ───────────┘                        events, metrics
+//!  lookout ─ look (for all who wait)
 //!  scheduler ─ due ─ decide ─ fire        reaper ─ lapsed ─ settle       upkeep ─ expire, prune
 //! ```
 //!
@@ -20,6 +21,7 @@ mod dead_man;
 mod doorway;
 mod health;
 mod lease;
+mod lookout;
 mod operations;
 mod pings;
 mod producer;
@@ -303,6 +305,7 @@ impl Engine {
         core.loops.spawn(lease::enforce(core.clone()));
         core.loops.spawn(lease::watch_cancels(core.clone()));
         core.loops.spawn(upkeep::watch_changes(core.clone()));
+        core.loops.spawn(lookout::run(core.clone()));
         let Roles { worker, scheduler } = core.config.roles;
         if worker || scheduler {
             // Where no node is a worker, remote ones may be lost all the same.

@@ -26,11 +26,13 @@ pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("upkeep", STATS_EVERY);
     let mut trouble = Trouble::of(&core, &beat);
     let mut since_prune = PRUNE_EVERY;
+    let mut expired = true;
     loop {
         let due = since_prune >= PRUNE_EVERY;
         beat.doing("figures, expiry, pruning");
-        match turn(&core, due, &beat).await {
+        match turn(&core, due, expired, &beat).await {
             Ok(more) => {
+                expired = false;
                 trouble.over("upkeep");
                 beat.round().await;
                 if due && !more {
@@ -45,19 +47,23 @@ pub(super) async fn run(core: Arc<Core>) {
         since_prune += STATS_EVERY;
         tokio::select! {
             () = core.stop.cancelled() => return,
+            () = core.client.wake().expiries() => expired = true,
             () = tokio::time::sleep(STATS_EVERY) => {}
         }
     }
 }
 
-/// Figures, expiry and, when it is time, a stretch of pruning. `true`: there is more to prune.
-async fn turn(core: &Core, prune: bool, beat: &Beat) -> Result<bool, StoreError> {
+/// Figures, expiry when there is some, and, when it is time, a stretch of pruning. `true`: there is
+/// more to prune.
+async fn turn(core: &Core, prune: bool, expired: bool, beat: &Beat) -> Result<bool, StoreError> {
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
     tell_unserved(core, &stats, now).await?;
     core.client.alerts().set_figures(stats);
-    while core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS {
+    let mut more = expired || prune;
+    while more {
+        more = core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS;
         beat.turn();
     }
     if !prune {
