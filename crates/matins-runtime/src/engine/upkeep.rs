@@ -116,7 +116,7 @@ async fn tell_unserved(core: &Core, stats: &Stats, now: Timestamp) -> Result<(),
 }
 
 /// Longest time that settings changed elsewhere stay unknown without a hint.
-const SETTINGS_AGE: Duration = Duration::from_secs(10);
+const SETTINGS_AGE: Duration = Duration::from_secs(30);
 
 /// Wakes the loops when another process wrote, and keeps the settings fresh.
 pub(super) async fn watch_changes(core: Arc<Core>) {
