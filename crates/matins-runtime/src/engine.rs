@@ -3,7 +3,8 @@
 //! ```text
 //!  wake-up ─▶ producer (one per pool) ─ claim ─▶ attempt (one per slot) ─▶ completer ─ settle
 //!                                                   ▲ stop, lease             │
-//!                cancels ── lease keeper ───────────┘                        events, metrics
+//!     │          cancels ── lease keeper ───────────┘                        events, metrics
+//!  lookout ─ look (for all who wait)
 //!  scheduler ─ due ─ decide ─ fire        reaper ─ lapsed ─ settle       upkeep ─ expire, prune
 //! ```
 //!
@@ -20,6 +21,7 @@ mod dead_man;
 mod doorway;
 mod health;
 mod lease;
+mod lookout;
 mod operations;
 mod pings;
 mod producer;
@@ -118,10 +120,10 @@ impl Default for EngineConfig {
     }
 }
 
-/// The mark of a node's processes. The store's id is part of it, so that a node of another store
-/// with the same name is left alone.
-pub fn run_mark(store_id: Uuid, node_id: &str) -> String {
-    format!("{}-{node_id}", store_id.simple())
+/// The mark of a node's processes. The store's id is part of it, and the node's home where it has
+/// one, so that a node with the same name that is no predecessor is left alone.
+pub fn run_mark(store_id: Uuid, home: Option<&str>, node_id: &str) -> String {
+    format!("{}-{}", store_id.simple(), home.unwrap_or(node_id))
 }
 
 /// A running engine. Dropping it does not stop it; [`Engine::shutdown`] does.
@@ -304,6 +306,7 @@ impl Engine {
         core.loops.spawn(lease::keep_own(core.clone()));
         core.loops.spawn(lease::watch_cancels(core.clone()));
         core.loops.spawn(upkeep::watch_changes(core.clone()));
+        core.loops.spawn(lookout::run(core.clone()));
         let Roles { worker, scheduler } = core.config.roles;
         if worker || scheduler {
             // Where no node is a worker, remote ones may be lost all the same.

@@ -26,11 +26,13 @@ pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("upkeep", STATS_EVERY);
     let mut trouble = Trouble::of(&core, &beat);
     let mut since_prune = PRUNE_EVERY;
+    let mut expired = true;
     loop {
         let due = since_prune >= PRUNE_EVERY;
         beat.doing("figures, expiry, pruning");
-        match turn(&core, due, &beat).await {
+        match turn(&core, due, expired, &beat).await {
             Ok(more) => {
+                expired = false;
                 trouble.over("upkeep");
                 beat.round().await;
                 if due && !more {
@@ -45,19 +47,23 @@ pub(super) async fn run(core: Arc<Core>) {
         since_prune += STATS_EVERY;
         tokio::select! {
             () = core.stop.cancelled() => return,
+            () = core.client.wake().expiries() => expired = true,
             () = tokio::time::sleep(STATS_EVERY) => {}
         }
     }
 }
 
-/// Figures, expiry and, when it is time, a stretch of pruning. `true`: there is more to prune.
-async fn turn(core: &Core, prune: bool, beat: &Beat) -> Result<bool, StoreError> {
+/// Figures, expiry when there is some, and, when it is time, a stretch of pruning. `true`: there is
+/// more to prune.
+async fn turn(core: &Core, prune: bool, expired: bool, beat: &Beat) -> Result<bool, StoreError> {
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
     tell_unserved(core, &stats, now).await?;
     core.client.alerts().set_figures(stats);
-    while core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS {
+    let mut more = expired || prune;
+    while more {
+        more = core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS;
         beat.turn();
     }
     if !prune {
@@ -109,26 +115,32 @@ async fn tell_unserved(core: &Core, stats: &Stats, now: Timestamp) -> Result<(),
     Ok(())
 }
 
-/// Longest time that settings changed elsewhere stay unknown without a hint.
-const SETTINGS_AGE: Duration = Duration::from_secs(10);
+/// Longest time between two turns of the loop that reads the settings. Without a hint it reads them
+/// in every second one.
+const SETTINGS_TURN: Duration = Duration::from_secs(10);
 
 /// Wakes the loops when another process wrote, and keeps the settings fresh.
 pub(super) async fn watch_changes(core: Arc<Core>) {
-    let beat = core.progress.watch("settings", SETTINGS_AGE);
+    let beat = core.progress.watch("settings", SETTINGS_TURN);
     let mut trouble = Trouble::of(&core, &beat);
+    let mut is_old = false;
     loop {
         let hinted = tokio::select! {
             () = core.stop.cancelled() => return,
             () = core.store().changed() => true,
-            () = tokio::time::sleep(SETTINGS_AGE) => false,
+            () = tokio::time::sleep(SETTINGS_TURN) => false,
         };
         if hinted {
             core.client.inner.wake.ring_all();
+        } else if !std::mem::replace(&mut is_old, true) {
+            beat.round().await;
+            continue;
         }
         beat.doing("read");
         match core.store().settings().await {
             Ok(settings) => {
                 trouble.over("settings");
+                is_old = false;
                 beat.round().await;
                 if **core.settings.borrow() != settings {
                     core.settings.send_replace(Arc::new(settings));
@@ -136,6 +148,7 @@ pub(super) async fn watch_changes(core: Arc<Core>) {
                 }
             }
             Err(error) => {
+                is_old = true;
                 let pause = trouble.again("settings", &error);
                 tokio::time::sleep(pause).await;
             }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The decisions are those of [`matins_core::outage`]; a script in `lua/mirror/` is one step of a
-//! [`Slot`](matins_core::outage::Slot), and `0017_outage.sql` has the statements. One thing is
+//! [`Slot`](matins_core::outage::Slot), and `0018_outage.sql` has the statements. One thing is
 //! simpler than there: nobody remembers for each row under which generation it was mirrored. While
 //! the regime has a Redis every row counts as mirrored, and while it has none, none does.
 //!

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use matins_core::outage::{Change, Contact, Entry, Mode, Seal, durability};
-use matins_core::store::{Enqueued, Queue as _, Result, Store as _, StoreError};
+use matins_core::store::{Enqueued, Result, Store as _, StoreError};
 use matins_core::task::{Durability, NewTask, Task, TaskId};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -41,8 +41,8 @@ use super::link::Link;
 use super::mirror::Mirror;
 use super::spool::{READ, Spool};
 use crate::own_thread::OwnThread;
-use crate::postgres::PostgresStore;
 use crate::postgres::prune::ENTRIES_KEPT;
+use crate::postgres::{Accepted, PostgresStore};
 
 /// What a node does when PostgreSQL is away.
 #[derive(Debug, Clone)]
@@ -236,7 +236,7 @@ impl Outage {
         &self,
         tasks: Vec<NewTask>,
         now: Timestamp,
-    ) -> Result<Vec<Enqueued>> {
+    ) -> Result<Vec<Accepted>> {
         let mut again = false;
         loop {
             if self.decided().await == Mode::Outage {
@@ -249,14 +249,16 @@ impl Outage {
                     mirror.journalled(&tasks, now).await;
                     self.replayed.notify_waiters();
                 }
-                return Ok(vec![Enqueued::Journalled(durability); count]);
+                let kept = || Accepted { answer: Enqueued::Journalled(durability), seq: None };
+                return Ok((0..count).map(|_| kept()).collect());
             }
             // What became of a call that is given up is unknown: its ids make the second time the
             // same one.
-            match self.meanwhile(self.store.enqueue(tasks.clone(), now)).await {
+            match self.meanwhile(self.store.enqueue_told(tasks.clone(), now)).await {
                 Ok(mut answers) => {
                     if again {
-                        tasks.iter().zip(&mut answers).for_each(|(task, answer)| own(task, answer));
+                        let pairs = tasks.iter().zip(&mut answers);
+                        pairs.for_each(|(task, accepted)| own(task, &mut accepted.answer));
                     }
                     return Ok(answers);
                 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use matins_e2e::api::shell_task;
 use matins_e2e::stub::Answer;
-use matins_e2e::{Api, Stub, Task, Value, Witness, json};
+use matins_e2e::{Api, Server, Stub, Task, Value, Witness, json};
+use matins_testbed::Line;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -49,6 +50,8 @@ pub(crate) struct Load {
     pub(crate) stub: Stub,
     pub(crate) enough: AtomicBool,
     pub(crate) unanswered: AtomicUsize,
+    /// Taken in while the database was away.
+    pub(crate) journalled: AtomicUsize,
     accepted: Mutex<HashMap<String, Kind>>,
 }
 
@@ -64,6 +67,9 @@ impl Load {
             let after = STUB_DELAY * (call.body.len() as u32 % 4) / 4;
             Answer::new(status, "{\"ok\":true}").after(after)
         });
+        // Tasks of a server with a network of its own call it there.
+        let servers = cluster.servers.iter().filter_map(Server::namespace);
+        servers.for_each(|own| drop(Line::out_of(own, stub.address.port())));
         Load {
             apis: cluster.apis(),
             command_line: cluster.command_line(),
@@ -72,6 +78,7 @@ impl Load {
             stub,
             enough: AtomicBool::new(false),
             unanswered: AtomicUsize::new(0),
+            journalled: AtomicUsize::new(0),
             accepted: Mutex::new(HashMap::new()),
         }
     }
@@ -106,7 +113,8 @@ impl Load {
                 8..18 => self.keyed(&mut random),
                 _ => {
                     let (kind, body) = self.task(&mut random);
-                    self.until_accepted("/tasks", &body);
+                    let answer = self.until_accepted("/tasks", &body);
+                    self.count_journalled(&answer);
                     self.note(body["id"].as_str().expect("made here"), kind);
                 }
             }
@@ -151,6 +159,7 @@ impl Load {
         for ((kind, body), item) in tasks.iter().zip(answer["items"].as_array().expect("items")) {
             let status = item["status"].as_u64();
             assert!(matches!(status, Some(200 | 201)), "{item}");
+            self.count_journalled(&item["task"]);
             self.note(body["id"].as_str().expect("made here"), *kind);
         }
     }
@@ -161,7 +170,13 @@ impl Load {
         let work = self.witness.quick_shell("sleep 0.05; echo '\"done\"'");
         let body = shell_task(&work, &json!({"execution_key": key}));
         let answer = Task(self.until_accepted("/tasks", &body));
+        self.count_journalled(&answer.0);
         self.note(answer.id(), Kind::Keyed);
+    }
+
+    fn count_journalled(&self, task: &Value) {
+        let journalled = task["durability"] == "redis";
+        self.journalled.fetch_add(usize::from(journalled), Ordering::Relaxed);
     }
 
     fn until_accepted(&self, path: &str, body: &Value) -> Value {

@@ -68,8 +68,9 @@ pub(in super::super) async fn measure(
         node.stop().await;
 
         let completed = complete(&bare).await?;
-        let shelf = Shelf::on(server.open(&scratch).await?);
+        let shelf = server.shelf(server.open(&scratch).await?);
         figures.record(STORE, run(&shelf).await?, [completed]);
+        shelf.close().await?;
 
         let fresh = server.database().await?;
         let ours = e2e::waiting_in(server.open(&fresh).await?, SLOTS, size.tasks).await?;
