@@ -266,7 +266,7 @@ async fn mirrored_and_new_tasks_run_in_the_dark_once() {
     // One runs on, and becomes an ordinary run.
     node.heal().await;
     let last = &claimed[2];
-    assert!(!node.store.is_journalled(&last.claim), "handed over");
+    assert!(node.store.is_journalled(&last.claim), "its lease stays its own");
     let inspector = bed.inspector().await;
     let row = inspector.task(last.task.id).await.unwrap().unwrap();
     assert_eq!((row.state, row.attempt), (State::Running, 1));

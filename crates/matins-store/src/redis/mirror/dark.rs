@@ -79,10 +79,7 @@ impl Mirror {
     }
 
     pub(in crate::redis) fn have_ended(&self, fences: &[u64]) {
-        let mut began = self.began();
-        fences.iter().for_each(|fence| {
-            began.remove(fence);
-        });
+        self.began().retain(|fence| !fences.contains(fence));
     }
 
     /// Its claim is not handed over to the database.
