@@ -43,6 +43,7 @@ mod records;
 mod row;
 mod schedules;
 pub mod schema;
+pub mod server;
 mod sql;
 mod stats;
 mod tasks;

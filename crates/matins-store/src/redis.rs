@@ -43,12 +43,14 @@
 
 mod address;
 mod claim;
+mod glance;
 pub(crate) mod hint;
 mod link;
 mod port;
 mod pusher;
 mod reconcile;
 mod script;
+mod strays;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +63,7 @@ use tokio::sync::Notify;
 
 use address::Address;
 use claim::Looks;
+pub use glance::Glance;
 use link::Link;
 pub use link::{Identity, Times};
 use pusher::{Note, Pusher};

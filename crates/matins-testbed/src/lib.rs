@@ -3,6 +3,7 @@
 
 mod authority;
 mod line;
+mod mail;
 mod pgbouncer;
 pub mod postgres;
 pub mod redis;
@@ -10,6 +11,7 @@ mod server;
 
 pub use authority::{Authority, Issued};
 pub use line::{Line, Weather};
+pub use mail::{Mail, SECURITIES};
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use redis::{Redis, RedisCluster, RedisSentinel};

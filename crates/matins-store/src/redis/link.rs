@@ -84,13 +84,16 @@ pub struct Identity {
 }
 
 #[derive(Clone)]
-enum Connection {
+pub(super) enum Connection {
     One(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
 impl Connection {
-    async fn command<T: FromRedisValue>(&mut self, command: &Cmd) -> redis::RedisResult<T> {
+    pub(super) async fn command<T: FromRedisValue>(
+        &mut self,
+        command: &Cmd,
+    ) -> redis::RedisResult<T> {
         match self {
             Self::One(line) => command.query_async(line).await,
             Self::Cluster(line) => command.query_async(line).await,
@@ -104,7 +107,7 @@ impl Connection {
         }
     }
 
-    async fn script<T: FromRedisValue>(
+    pub(super) async fn script<T: FromRedisValue>(
         &mut self,
         script: &ScriptInvocation<'_>,
     ) -> redis::RedisResult<T> {
@@ -248,7 +251,11 @@ impl Link {
         }
     }
 
-    async fn connect(&self) -> redis::RedisResult<Connection> {
+    pub(super) async fn connect(&self) -> redis::RedisResult<Connection> {
+        if self.address.uses_tls() && rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Somebody else may be first, which is as good.
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        }
         let limit = self.times.connect;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(limit))
@@ -431,10 +438,6 @@ impl Link {
 
 /// Starts to keep the line up. An error when Redis is another store's; one that is away may come.
 pub(super) async fn open(link: &Arc<Link>, thread: &OwnThread) -> Result<()> {
-    if link.address.uses_tls() && rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may be first, which is as good.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    }
     let (first, answer) = tokio::sync::oneshot::channel();
     thread.spawn(link.clone().keep_up(first));
     thread.spawn(link.clone().listen());
@@ -491,7 +494,7 @@ fn is_of_the_line(error: &RedisError) -> bool {
     }
 }
 
-fn facts(info: &str) -> BTreeMap<String, String> {
+pub(super) fn facts(info: &str) -> BTreeMap<String, String> {
     let lines = info.lines().filter_map(|line| line.split_once(':'));
     lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
 }
