@@ -62,6 +62,10 @@ pub(crate) enum StoreLocation {
 pub(crate) struct RedisPlace {
     pub(crate) url: Secret,
     pub(crate) prefix: String,
+    /// After how long without PostgreSQL tasks are journalled.
+    pub(crate) outage_after: Duration,
+    pub(crate) accept_volatile: bool,
+    pub(crate) journal_key: Option<Secret>,
 }
 
 /// A text that is never shown.
@@ -304,7 +308,7 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
         rules,
         data_dir,
     };
-    server::unavailable(&table);
+    server::without_effect(&table, config.redis.is_some());
     Some(config)
 }
 

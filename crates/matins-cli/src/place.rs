@@ -40,6 +40,11 @@ pub(crate) fn alert_spool(config: &Config, node: &str) -> PathBuf {
     config.data_dir.join(format!("{node}.alerts"))
 }
 
+/// What a node has promised while the database was away.
+pub(crate) fn journal_spool(config: &Config, node: &str) -> PathBuf {
+    config.data_dir.join(format!("{node}.journal"))
+}
+
 /// What tells this folder's nodes from others of the same name elsewhere; made once.
 pub(crate) fn home(config: &Config) -> Result<String> {
     let path = config.data_dir.join("home");

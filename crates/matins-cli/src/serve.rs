@@ -177,7 +177,6 @@ impl Starting {
             Some(_) => Some(lock(config).await?),
             None => None,
         };
-        let store = storage::open(config).await?;
         let listener = if serve.does(Role::Api) { Some(listen(config.listen)?) } else { None };
         let port = listener.as_ref().map_or(config.listen.port(), |(_, at)| at.port());
         let name = place::node_name(config, port);
@@ -185,6 +184,8 @@ impl Starting {
             Some(lock) => (lock, name),
             None => lock_node(config, name).await?,
         };
+        let spool = place::journal_spool(config, &node_id);
+        let store = storage::open_with(config, Some(spool)).await?;
         Ok(Self { lock, store, listener, node_id })
     }
 
@@ -208,8 +209,10 @@ impl Starting {
         let engine =
             EngineThreads::start(client.clone(), &config, self.node_id.clone(), roles).await?;
         watching::deliver_spooled(&client, &config, &self.node_id);
-        if roles.scheduler {
+        if roles.scheduler && engine.engine().has_joined() {
             reload::apply_schedules(&client, &config, &self.node_id).await?;
+        } else if roles.scheduler {
+            reload::apply_schedules_later(&engine, &client, &config, &self.node_id);
         }
         let auth = Auth::new(self.store.clone(), given)
             .map_err(|error| Failure::usage(error.to_string()))?;

@@ -1,8 +1,9 @@
 //! Opening the store that the configuration names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use matins_core::outage::Seal;
 use matins_core::store::{Store, StoreError};
 use matins_store::postgres::schema::Difference;
 use matins_store::{
@@ -54,6 +55,11 @@ pub(crate) fn make_folder(config: &Config) -> Result<()> {
 
 /// Opens it, making it in its folder if there is none.
 pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Store>> {
+    open_with(config, None).await
+}
+
+/// For a node, which has a spool for what it promises while the database is away.
+pub(crate) async fn open_with(config: &Config, spool: Option<PathBuf>) -> Result<Arc<dyn Store>> {
     make_folder(config)?;
     let migrate = if config.migrate_by_itself { Migrate::Auto } else { Migrate::Manual };
     let opened: std::result::Result<Arc<dyn Store>, StoreError> = match &config.store {
@@ -68,23 +74,33 @@ pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Store>> {
         StoreLocation::Postgres(url) => {
             let connections = config.store_connections;
             let options = postgres::Options { migrate, connections, ..Default::default() };
-            match PostgresStore::open(&url.0, options).await {
-                Ok(store) => in_front_of(store, config.redis.as_ref()).await,
-                Err(error) => Err(error),
+            match &config.redis {
+                Some(redis) => with_redis(&url.0, options, redis, spool).await,
+                None => PostgresStore::open(&url.0, options).await.map(|store| {
+                    let store: Arc<dyn Store> = Arc::new(store);
+                    store
+                }),
             }
         }
     };
     opened.map_err(|error| refused(config, &error))
 }
 
-/// With Redis in front of it, if there is one.
-async fn in_front_of(
-    store: PostgresStore,
-    redis: Option<&RedisPlace>,
+async fn with_redis(
+    url: &str,
+    connections: postgres::Options,
+    redis: &RedisPlace,
+    spool: Option<PathBuf>,
 ) -> std::result::Result<Arc<dyn Store>, StoreError> {
-    let Some(place) = redis else { return Ok(Arc::new(store)) };
-    let options = redis::Options { prefix: place.prefix.clone(), ..redis::Options::default() };
-    Ok(Arc::new(RedisStore::open(store, &place.url.0, options).await?))
+    let outage = spool.map(|spool| redis::OutageOptions {
+        spool,
+        after: redis.outage_after,
+        accept_volatile: redis.accept_volatile,
+        seal: Seal::new(redis.journal_key.as_ref().map(|key| &*key.0)),
+    });
+    let options = redis::Options { prefix: redis.prefix.clone(), outage, ..Default::default() };
+    let opening = Box::pin(RedisStore::open_both(url, connections, &redis.url.0, options));
+    Ok(Arc::new(opening.await?))
 }
 
 /// Steps of the schema that the store lacks.

@@ -88,7 +88,7 @@ pub use generation::{
     Announced, Generation, Identity, Member, OutageLease, Standing, announcement_counts,
     may_acknowledge, may_renew, may_withdraw, settled,
 };
-pub use journal::{Durability, Persistence, durability};
+pub use journal::{Change, Entry, Persistence, Seal, Unsealed, durability};
 pub use replay::{ClaimReplay, Recorded, RowState, RowView, claim, read_from, settlement_counts};
 pub use slot::{Available, Grant, JournalClaim, Slot, Taken};
 pub use way::{Sight, Way, Word, way, word_stands};

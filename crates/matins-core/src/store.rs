@@ -42,7 +42,9 @@ use crate::lifecycle::Settlement;
 use crate::operation::Operation;
 use crate::page::{Page, PageRequest};
 use crate::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
-use crate::task::{Attempt, Claim, Claimed, Name, NewTask, State, Task, TaskId, WorkerId};
+use crate::task::{
+    Attempt, Claim, Claimed, Durability, Name, NewTask, State, Task, TaskId, WorkerId,
+};
 use crate::why::Surroundings;
 
 mod settings;
@@ -66,6 +68,9 @@ pub enum StoreError {
     /// A cursor or filter that this store never gave out.
     #[error("{field}: {message}")]
     Invalid { field: &'static str, message: String },
+    /// The database is away, and what could take its place may forget. Nothing was written.
+    #[error("{0}")]
+    NotDurable(String),
     /// The file or database is damaged, of another version, or not ours.
     #[error("the store cannot be used: {0}")]
     Broken(String),
@@ -74,7 +79,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Full(_))
+        matches!(self, Self::Unavailable(_) | Self::Full(_) | Self::NotDurable(_))
     }
 }
 
@@ -101,6 +106,8 @@ pub struct Part {
     pub location: String,
     /// Of the program at the other end, as last seen; empty: never.
     pub version: String,
+    /// It stands in for the rest, which is away.
+    pub stands_in: bool,
     pub figures: Vec<Figure>,
 }
 
@@ -133,6 +140,8 @@ pub enum Enqueued {
     Replaced(Box<Task>),
     /// `on_duplicate` forbids it: the holder.
     Rejected(Box<Task>),
+    /// The database is away: kept for it. Keys are judged when it is back.
+    Journalled(Durability),
 }
 
 /// Which types a worker runs.

@@ -91,7 +91,9 @@ pub struct Origin {
 }
 
 /// A task to be stored: checked against the limits, defaults filled in, nothing left to decide.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// Its serialised form is that of the outage journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewTask {
     pub id: TaskId,
     /// The client chose `id`, so the same id again means the same request again.
@@ -192,6 +194,7 @@ pub struct Task {
     pub dismissed: Option<Dismissal>,
     /// Why it was cancelled: `cancelled` by a person, `expired`, `replaced`, …
     pub cancel_reason: Option<String>,
+    pub durability: Durability,
 }
 
 impl Task {
@@ -230,6 +233,7 @@ impl Task {
             deduplicated: false,
             dismissed: None,
             cancel_reason: None,
+            durability: Durability::Store,
         }
     }
 
@@ -254,6 +258,18 @@ impl Task {
         }
     }
 }
+
+/// Where the acceptance of a task is safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Durability {
+    Store,
+    /// The database is away: in Redis, which keeps it on disk, and in the spool of the node.
+    Redis,
+    /// The same with a Redis that may forget, as the operator accepts (`accept_volatile`).
+    Volatile,
+}
+
+words!(Durability, "durability", Store = "store", Redis = "redis", Volatile = "volatile",);
 
 /// Who put a dead letter aside, when and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

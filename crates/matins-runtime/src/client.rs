@@ -47,6 +47,11 @@ pub struct Answer {
     pub replaced: bool,
 }
 
+/// Whether a task was taken in that was not there.
+fn is_new(outcome: &Enqueued) -> bool {
+    matches!(outcome, Enqueued::Created | Enqueued::Journalled(_))
+}
+
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -230,7 +235,7 @@ impl Client {
             if !task.held && !pools.contains(&task.pool) {
                 pools.insert(task.pool.clone());
             }
-            if outcome == Enqueued::Created {
+            if is_new(&outcome) {
                 match created.get_mut(&task.kind) {
                     Some(count) => *count += 1,
                     None => drop(created.insert(task.kind.clone(), 1)),
@@ -264,7 +269,7 @@ impl Client {
 
     /// What the store's answer to an enqueue means to the caller.
     pub fn answered(&self, new: &NewTask, outcome: Enqueued, now: Timestamp) -> Result<Answer> {
-        if outcome == Enqueued::Created {
+        if is_new(&outcome) {
             self.inner.metrics.enqueued(&new.kind, 1);
         }
         self.answer(Task::from_new(new, now), outcome)
@@ -278,6 +283,10 @@ impl Client {
                 self.inner
                     .events
                     .send(task.created_at, || What::Enqueued { id, kind: kind.clone() });
+                Ok(Answer { task, deduplicated: false, replaced: false })
+            }
+            Enqueued::Journalled(durability) => {
+                let task = Task { durability, ..task };
                 Ok(Answer { task, deduplicated: false, replaced: false })
             }
             Enqueued::Existing(task) => {

@@ -52,6 +52,7 @@ pub use traces::Traces;
 
 use attempt::Control;
 use completer::Done;
+use producer::Trouble;
 use slots::Slots;
 
 /// What a node is asked to be.
@@ -165,7 +166,12 @@ pub(crate) struct Core {
     overdue: AtomicBool,
     /// Before this reading of `CLOCK_BOOTTIME` no lease is judged.
     judge_from_ns: AtomicU64,
+    /// This node has its place among those of the store.
+    joined: watch::Sender<bool>,
 }
+
+/// Longest pause between two tries to join a store that was away at the start.
+const JOIN_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a drain waits for a claim under way.
 const PRODUCER_PATIENCE: Duration = Duration::from_secs(5);
@@ -211,22 +217,78 @@ impl Engine {
             lapsed: AtomicBool::new(false),
             overdue: AtomicBool::new(false),
             judge_from_ns: AtomicU64::new(0),
+            joined: watch::Sender::new(false),
             client,
             config,
         });
-        doorway::write(&core).await?;
-        core.client.follow_clock().await?;
-        lease::take_over(&core).await?;
-        lease::register(&core).await?;
-        reaper::hold_judgement(&core);
-        reaper::sweep(&core).await?;
         core.sync_slots();
         let engine = Self { core };
-        engine.spawn_loops(finished);
+        match engine.join().await {
+            Ok(()) => {
+                engine.spawn_first(finished);
+                engine.spawn_workers();
+            }
+            Err(error) if error.is_transient() && health::journals(&engine.core) => {
+                tracing::warn!(%error, "this node takes tasks in, and runs them when it can");
+                engine.spawn_first(finished);
+                engine.core.loops.spawn(engine.clone().join_later());
+            }
+            Err(error) => return Err(error),
+        }
         Ok(engine)
     }
 
-    fn spawn_loops(&self, finished: tokio::sync::mpsc::Receiver<Done>) {
+    /// Takes its place among the nodes of the store: before it, nothing may be claimed.
+    async fn join(&self) -> Result<(), StoreError> {
+        let core = &self.core;
+        if health::journals(core) {
+            // What is read now may be as it was before.
+            return Err(StoreError::Unavailable("what stands in for it still does".to_owned()));
+        }
+        doorway::write(core).await?;
+        core.client.follow_clock().await?;
+        lease::take_over(core).await?;
+        lease::register(core).await?;
+        reaper::hold_judgement(core);
+        reaper::sweep(core).await?;
+        core.joined.send_replace(true);
+        Ok(())
+    }
+
+    async fn join_later(self) {
+        let beat = self.core.progress.watch("join", JOIN_EVERY);
+        let mut trouble = Trouble::of(&self.core, &beat);
+        loop {
+            beat.doing("join");
+            let Err(error) = self.join().await else { break };
+            let pause = trouble.again("join", &error).min(JOIN_EVERY);
+            tokio::select! {
+                () = self.core.stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        drop(beat);
+        if !self.core.is_draining() {
+            tracing::info!("the store is back: this node has joined it");
+            self.core.sync_slots();
+            self.spawn_workers();
+        }
+    }
+
+    pub fn has_joined(&self) -> bool {
+        *self.core.joined.borrow()
+    }
+
+    /// Resolves when this node has its place among the nodes of the store.
+    pub async fn joined(&self) {
+        let mut joined = self.core.joined.subscribe();
+        if joined.wait_for(|joined| *joined).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What goes on whether the store is there or not.
+    fn spawn_first(&self, finished: tokio::sync::mpsc::Receiver<Done>) {
         let core = &self.core;
         if core.config.only.is_none() {
             let place = crate::alerts::office::Place {
@@ -242,11 +304,15 @@ impl Engine {
             );
         }
         core.loops.spawn(completer::run(core.clone(), finished));
+        core.loops.spawn(health::watch_store(core.clone()));
+        core.loops.spawn(health::heartbeat(core.clone()));
+    }
+
+    fn spawn_workers(&self) {
+        let core = &self.core;
         core.loops.spawn(lease::keep(core.clone()));
         core.loops.spawn(lease::enforce(core.clone()));
         core.loops.spawn(lease::watch_cancels(core.clone()));
-        core.loops.spawn(health::watch_store(core.clone()));
-        core.loops.spawn(health::heartbeat(core.clone()));
         core.loops.spawn(upkeep::watch_changes(core.clone()));
         if let Some(traces) = core.config.traces.clone() {
             core.loops.spawn(traces::run(core.clone(), traces));
@@ -327,6 +393,10 @@ impl Engine {
 
     /// New rules and executors from the file; running attempts keep what they began with.
     pub async fn reload(&self, rules: Rules, executors: Executors) -> Result<(), StoreError> {
+        if !self.has_joined() {
+            let text = "this node has not joined its store yet";
+            return Err(StoreError::Unavailable(text.to_owned()));
+        }
         self.core.client.replace_rules(rules);
         let executors = Arc::new(with_canary(executors, &self.core.config));
         *self.core.executors.lock().unwrap_or_else(PoisonError::into_inner) = executors;

@@ -42,6 +42,7 @@ impl ClientError {
             Self::ManagedByFile { .. } => "managed_by_file",
             Self::Forbidden { .. } => "forbidden",
             Self::Store(StoreError::Full(_)) => "store_full",
+            Self::Store(StoreError::NotDurable(_)) => "redis_not_durable",
             Self::Store(_) => "store_unavailable",
         }
     }
@@ -54,7 +55,7 @@ impl ClientError {
             "not_found" => 404,
             "forbidden" => 403,
             "store_full" => 507,
-            "store_unavailable" => 503,
+            "store_unavailable" | "redis_not_durable" => 503,
             _ => 422,
         }
     }

@@ -31,6 +31,7 @@ pub enum Code {
     UnknownTimezone,
     StoreUnavailable,
     StoreFull,
+    RedisNotDurable,
     RateLimited,
     MethodNotAllowed,
     UnsupportedMediaType,
@@ -39,7 +40,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::InvalidJson,
         Self::InvalidField,
         Self::TooLarge,
@@ -55,6 +56,7 @@ impl Code {
         Self::UnknownTimezone,
         Self::StoreUnavailable,
         Self::StoreFull,
+        Self::RedisNotDurable,
         Self::RateLimited,
         Self::MethodNotAllowed,
         Self::UnsupportedMediaType,
@@ -91,6 +93,9 @@ impl Code {
             Self::UnknownTimezone => ("unknown_timezone", 422, "The time zone is not known"),
             Self::StoreUnavailable => ("store_unavailable", 503, "The store cannot be reached"),
             Self::StoreFull => ("store_full", 507, "The store has no room"),
+            Self::RedisNotDurable => {
+                ("redis_not_durable", 503, "Nothing here could keep it until the store is back")
+            }
             Self::RateLimited => ("rate_limited", 429, "Too many at once"),
             Self::MethodNotAllowed => ("method_not_allowed", 405, "Not with this method"),
             Self::UnsupportedMediaType => {
@@ -150,7 +155,7 @@ pub struct ProblemView<'a> {
 impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let retry_after = match code {
-            Code::StoreUnavailable => Some(Duration::from_secs(1)),
+            Code::StoreUnavailable | Code::RedisNotDurable => Some(Duration::from_secs(1)),
             Code::RateLimited => Some(Duration::from_secs(5)),
             _ => None,
         };
@@ -276,6 +281,7 @@ mod tests {
             ClientError::Forbidden { message: String::new() },
             ClientError::Store(StoreError::Unavailable(String::new())),
             ClientError::Store(StoreError::Full(String::new())),
+            ClientError::Store(StoreError::NotDurable(String::new())),
             ClientError::Store(StoreError::Broken(String::new())),
             ClientError::Store(StoreError::Invalid { field: "cursor", message: String::new() }),
         ];

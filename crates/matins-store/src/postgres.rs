@@ -38,8 +38,10 @@ mod link;
 pub mod migrate;
 mod outbox;
 mod port;
-mod prune;
+pub(crate) mod prune;
 mod records;
+#[cfg(feature = "redis")]
+pub(crate) mod replay;
 mod row;
 mod schedules;
 pub mod schema;
@@ -102,6 +104,8 @@ impl Default for Options {
 pub struct PostgresStore {
     location: String,
     store_id: Uuid,
+    access: Access,
+    migrate: Migrate,
     work: Arc<Pool>,
     gate: Gate,
     control: Pool,
@@ -131,28 +135,62 @@ impl PostgresStore {
         })
     }
 
+    /// Without asking the database, which is away: it is the one that had this id. Nothing may be
+    /// written before [`Self::check`] has found it to be that one, and of this program's schema.
+    #[cfg(feature = "redis")]
+    pub(crate) fn open_away(url: &str, options: Options, store_id: Uuid) -> Result<Self> {
+        let address = Address::parse(url)?;
+        let options = Options { listen: options.listen && !address.pooled, ..options };
+        let switchboard = switchboard()?;
+        Ok(Self::over(&switchboard, address.access()?, &address.location(), options, store_id))
+    }
+
+    /// What an opening looks at.
+    #[cfg(feature = "redis")]
+    pub(crate) async fn check(&self) -> Result<()> {
+        let switchboard = switchboard()?;
+        let found = migrate::on_open(&switchboard, &self.access, self.migrate).await?;
+        if found != self.store_id {
+            return Err(StoreError::Broken(format!(
+                "{} holds the store {found}, and this node worked for {}",
+                self.location, self.store_id
+            )));
+        }
+        Ok(())
+    }
+
     async fn open_inner(access: &Access, location: &str, options: Options) -> Res<Self> {
-        let Options { migrate, patience, connections, listen } = options;
-        let switchboard = Switchboard::start()
-            .map_err(|error| Failure::unavailable(format!("no thread for connections: {error}")))?;
-        let switchboard = Arc::new(switchboard);
-        let opened = migrate::on_open(&switchboard, access, migrate);
-        let store_id = tokio::time::timeout(patience * 4, opened)
+        let switchboard = switchboard()?;
+        let opened = migrate::on_open(&switchboard, access, options.migrate);
+        let store_id = tokio::time::timeout(options.patience * 4, opened)
             .await
             .map_err(|_| Failure::unavailable("opening takes too long"))??;
+        Ok(Self::over(&switchboard, access.clone(), location, options, store_id))
+    }
+
+    fn over(
+        switchboard: &Arc<Switchboard>,
+        access: Access,
+        location: &str,
+        options: Options,
+        store_id: Uuid,
+    ) -> Self {
+        let Options { migrate, patience, connections, listen } = options;
         let others = 1 + usize::from(listen);
         let work = connections.saturating_sub(others).max(1);
-        let work = Arc::new(Pool::new(&switchboard, access, work, patience));
-        Ok(Self {
+        let work = Arc::new(Pool::new(switchboard, &access, work, patience));
+        Self {
             location: location.to_owned(),
             store_id,
-            gate: Gate::open(&switchboard, &work),
+            gate: Gate::open(switchboard, &work),
             work,
-            control: Pool::new(&switchboard, access, 1, patience),
-            ear: Ear::open(&switchboard, access, listen),
+            control: Pool::new(switchboard, &access, 1, patience),
+            ear: Ear::open(switchboard, &access, listen),
             clock: AtomicI64::new(i64::MIN),
             floors: Floors::default(),
-        })
+            access,
+            migrate,
+        }
     }
 
     /// Makes the line anew when `now` lies so far behind what it was made by that tasks stand in it
@@ -177,6 +215,13 @@ impl PostgresStore {
     pub async fn check_invariants(&self) -> Result<Vec<String>> {
         Ok(self.contradictions().await?)
     }
+}
+
+fn switchboard() -> Result<Arc<Switchboard>> {
+    let started = Switchboard::start();
+    started
+        .map(Arc::new)
+        .map_err(|error| StoreError::Unavailable(format!("no thread for connections: {error}")))
 }
 
 /// Where a database is, without secrets; an error when `url` is no address of one.

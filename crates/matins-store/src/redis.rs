@@ -23,6 +23,9 @@
 //! | `scheduler:heartbeat`, `scheduler:heartbeat:<node>` | string | Unix seconds, for 120 s |
 //! | `store_id` | string | whose hints these are |
 //! | `drift`, `reconciled`, `reconciling` | string | the last drift; who reads the lines, and when |
+//! | `journal` | stream | what was promised while PostgreSQL was away, and is not in it yet |
+//! | `journal:tasks` | hash | by id, the entries of tasks in it |
+//! | `journal:refused` | list | what was found in the stream and is no entry |
 //! | `changed` | channel | a line has got longer |
 //!
 //! A member of a line is acceptance number and mark, id, priority, pool and type, with tabs
@@ -39,17 +42,21 @@
 //! | a node dies between take and claim | the same |
 //! | somebody else writes to the keys | what the database refuses is dropped, keys of another kind are removed |
 //! | it has the hints of another store | the start is refused; later it counts as away |
-//! | PostgreSQL is away | as without Redis: `Unavailable` |
+//! | PostgreSQL is away | enqueues are journalled ([`outage`]); the rest as without Redis: `Unavailable` |
 
 mod address;
 mod claim;
 mod glance;
 pub(crate) mod hint;
+mod journal;
+mod known;
 mod link;
+mod outage;
 mod port;
 mod pusher;
 mod reconcile;
 mod script;
+mod spool;
 mod strays;
 
 use std::collections::BTreeMap;
@@ -58,33 +65,38 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use matins_core::store::{Figure, HEARTBEAT, Part, Result, StoreError};
-use matins_core::task::TaskId;
+use matins_core::task::{Task, TaskId};
 use tokio::sync::Notify;
 
 use address::Address;
 use claim::Looks;
 pub use glance::Glance;
+use known::Known;
 use link::Link;
 pub use link::{Identity, Times};
+use outage::Outage;
+pub use outage::OutageOptions;
 use pusher::{Note, Pusher};
 use reconcile::Reconciler;
 
 use crate::own_thread::OwnThread;
-use crate::postgres::PostgresStore;
+use crate::postgres::{self, PostgresStore};
 
 /// How long a heartbeat is shown.
 const HEARTBEAT_SECONDS: u64 = 120;
 
 /// How it is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     pub prefix: String,
     pub times: Times,
+    /// What is done when PostgreSQL is away; `None`: nothing, calls are refused.
+    pub outage: Option<OutageOptions>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { prefix: "matins:".to_owned(), times: Times::default() }
+        Self { prefix: "matins:".to_owned(), times: Times::default(), outage: None }
     }
 }
 
@@ -99,6 +111,9 @@ pub struct RedisStore {
     wanted: Arc<Notify>,
     reconciler: Mutex<Option<Reconciler>>,
     reconciling: OnceLock<()>,
+    outage: Option<Arc<Outage>>,
+    /// Answers of the database that stand in for it while it is away.
+    known: Arc<Known>,
     thread: Mutex<Option<OwnThread>>,
 }
 
@@ -106,8 +121,42 @@ impl RedisStore {
     /// An error when the address is none, or Redis has the hints of another store. One that is
     /// away is no error: it may come.
     pub async fn open(store: PostgresStore, address: &str, options: Options) -> Result<Self> {
-        use matins_core::store::Store as _;
-        let Options { prefix, times } = options;
+        Self::over(store, address, options, None).await
+    }
+
+    /// Opens both. A database that is away is no error where this node has worked for it before
+    /// and can journal: what it needs to know of it is in a file beside its spool.
+    pub async fn open_both(
+        url: &str,
+        connections: postgres::Options,
+        address: &str,
+        options: Options,
+    ) -> Result<Self> {
+        match PostgresStore::open(url, connections).await {
+            Ok(store) => Self::open(store, address, options).await,
+            Err(error @ StoreError::Unavailable(_)) => {
+                let location = postgres::location(url)?;
+                let file = options.outage.as_ref().map(|outage| known::File::beside(&outage.spool));
+                let kept = file.and_then(|file| file.read());
+                let Some(kept) = kept.filter(|kept| kept.location == location) else {
+                    return Err(error);
+                };
+                tracing::error!(%error, "PostgreSQL is away: beginning with what is known of it");
+                let store = PostgresStore::open_away(url, connections, kept.store_id)?;
+                Self::over(store, address, options, Some(kept)).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn over(
+        store: PostgresStore,
+        address: &str,
+        options: Options,
+        kept: Option<known::Kept>,
+    ) -> Result<Self> {
+        use matins_core::store::{Records as _, Store as _};
+        let Options { prefix, times, outage } = options;
         if prefix.is_empty() {
             return Err(StoreError::Broken("redis_prefix: must not be empty".to_owned()));
         }
@@ -120,18 +169,33 @@ impl RedisStore {
         link::open(&link, &thread).await?;
         let pusher = Pusher::start(&link, &store, &thread);
         let reconciler = Reconciler::new(&link, &store);
-        Ok(Self {
+        let is_away = kept.is_some();
+        let known = Arc::new(kept.as_ref().map_or_else(Known::default, Known::of));
+        let outage = outage
+            .map(|options| Outage::start(&store, &link, &thread, &known, options, is_away))
+            .transpose()?;
+        let store = Self {
             drift: reconciler.drift.clone(),
             wanted: reconciler.wanted.clone(),
             reconciler: Mutex::new(Some(reconciler)),
             reconciling: OnceLock::new(),
+            outage,
+            known,
             store,
             link,
             pusher,
             looks: Looks::default(),
             counts: Counts::default(),
             thread: Mutex::new(Some(thread)),
-        })
+        };
+        if let Some(outage) = store.outage.as_ref().filter(|_| !is_away) {
+            // What was promised before comes first.
+            Box::pin(outage.replay_soon()).await;
+            // What an enqueue asks for must be known when the database goes.
+            tokio::try_join!(store.settings(), store.tokens(), store.stats(Timestamp::now()))?;
+            outage.keep_known();
+        }
+        Ok(store)
     }
 
     /// Which Redis it is, as last seen.
@@ -175,17 +239,79 @@ impl RedisStore {
         }
     }
 
+    /// Whether PostgreSQL is away, and tasks are journalled.
+    fn stands_in(&self) -> bool {
+        self.outage.as_ref().is_some_and(|outage| outage.is_on())
+    }
+
+    /// A task that waits in the journal for the database.
+    async fn journalled(&self, id: TaskId) -> Result<Option<Task>> {
+        match &self.outage {
+            Some(outage) if outage.is_on() => outage.task(id).await,
+            _ => Ok(None),
+        }
+    }
+
+    async fn not_replayed(&self, id: TaskId) -> Result<Option<Task>> {
+        match &self.outage {
+            // Without an answer from Redis, it is as the database says.
+            Some(outage) => Ok(outage.task(id).await.unwrap_or_default()),
+            None => Ok(None),
+        }
+    }
+
+    /// Resolves when journalled tasks have come into the database.
+    async fn replayed(&self) {
+        match &self.outage {
+            Some(outage) => outage.replayed.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What the database answers; while it is away, what it answered last.
+    async fn or_known<T: Clone>(
+        &self,
+        known: &Mutex<Option<T>>,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let Some(outage) = &self.outage else { return call.await };
+        let known = || known.lock().unwrap_or_else(PoisonError::into_inner);
+        match outage.meanwhile(call).await {
+            Ok(answer) => {
+                *known() = Some(answer.clone());
+                Ok(answer)
+            }
+            Err(error @ StoreError::Unavailable(_)) => known().clone().ok_or(error),
+            Err(error) => Err(error),
+        }
+    }
+
     fn part(&self) -> Part {
+        let journalled = self.outage.as_ref().map_or(0, |outage| outage.entries());
         Part {
             kind: "redis",
             up: self.link.is_up(),
             location: self.link.location().to_owned(),
             version: self.link.identity().version,
-            figures: vec![Figure {
-                name: "redis_drift",
-                about: "Due tasks that Redis did not know, and hints of none, at the last reading",
-                value: self.drift.load(Ordering::Relaxed),
-            }],
+            stands_in: self.stands_in(),
+            figures: vec![
+                Figure {
+                    name: "redis_drift",
+                    about: "Due tasks that Redis did not know, and hints of none, at the last \
+                            reading",
+                    value: self.drift.load(Ordering::Relaxed),
+                },
+                Figure {
+                    name: "journal_entries",
+                    about: "Entries of the outage journal that PostgreSQL does not have yet",
+                    value: journalled,
+                },
+                Figure {
+                    name: "outage_mode",
+                    about: "1 while PostgreSQL is away and tasks are journalled",
+                    value: u64::from(self.stands_in()),
+                },
+            ],
         }
     }
 

@@ -172,7 +172,7 @@ async fn another_stores_redis_is_refused() {
     let name = url.rsplit('/').next().expect("a name");
     Postgres::shared().sql(name, "UPDATE matins.meta SET store_id = gen_random_uuid()");
     let store = PostgresStore::open(&url, postgres::Options::default()).await.expect("open");
-    let options = Options { prefix, times: ground::patient() };
+    let options = Options { prefix, times: ground::patient(), outage: None };
     let refused = RedisStore::open(store, &Redis::shared().url(), options).await;
     let error = refused.expect_err("another store").to_string();
     assert!(error.contains("another store") && error.contains("redis_prefix"), "{error}");

@@ -76,8 +76,29 @@ pub(crate) fn redis(table: &Table<'_>, store: Option<&StoreLocation>) -> Option<
         return None;
     }
     let usual = || matins_store::redis::Options::default().prefix;
-    Some(RedisPlace { url, prefix: prefix.unwrap_or_else(usual) })
+    let after = Duration::from_secs(1)..=Duration::from_secs(600);
+    Some(RedisPlace {
+        url,
+        prefix: prefix.unwrap_or_else(usual),
+        outage_after: table
+            .get("outage_after", |c| c.duration_in(after))
+            .unwrap_or(Duration::from_secs(5)),
+        accept_volatile: table.get("accept_volatile", Cursor::boolean).unwrap_or(false),
+        journal_key: table.get("journal_key", journal_key),
+    })
 }
+
+fn journal_key(at: &Cursor<'_>) -> Option<Secret> {
+    let setting = at.setting()?;
+    let is_read = at.reader.need_secrets || !setting.value.is_empty();
+    if is_read && setting.value.len() < JOURNAL_KEY_MIN {
+        return at.fail(format!("expected at least {JOURNAL_KEY_MIN} bytes that nobody can guess"));
+    }
+    Some(Secret(setting.value))
+}
+
+/// Of a `journal_key`.
+const JOURNAL_KEY_MIN: usize = 16;
 
 pub(crate) fn listen(at: &Cursor<'_>) -> Option<SocketAddr> {
     let text = at.text()?;
@@ -262,22 +283,16 @@ fn bounded_size(at: &Cursor<'_>) -> Option<u64> {
     }
 }
 
-/// Keys of later releases: refused where leaving them without effect would break a promise,
-/// checked where they promise nothing by themselves.
-pub(crate) fn unavailable(table: &Table<'_>) {
-    const AWAY: &str = "is not available in this build; available: sqlite, postgres";
-    table.refuse("journal_key", AWAY);
+/// Keys that mean something only with Redis in front of the store, and keys of later releases.
+pub(crate) fn without_effect(table: &Table<'_>, redis: bool) {
     table.get("redis_mirror", |c| match &c.node.value {
         Value::Scalar(scalar) if scalar.text == "off" => Some(()),
-        _ => c.fail("only off is available in this build: Redis holds hints alone"),
+        _ => c.fail("only off is available in this build: Redis holds hints and the journal"),
     });
-    table.get("accept_volatile", |c| {
-        if c.boolean()? {
-            c.fail("only false is available in this build: every task is stored")
-        } else {
-            Some(())
-        }
-    });
-    table.get("outage_after", Cursor::duration);
     table.get("outage_window", Cursor::duration);
+    if !redis {
+        for key in ["journal_key", "accept_volatile", "outage_after"] {
+            table.refuse(key, "has no effect without redis");
+        }
+    }
 }

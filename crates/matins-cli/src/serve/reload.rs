@@ -1,12 +1,15 @@
 //! SIGHUP: the file is read again. What can change while everything runs changes at once; a file
 //! with a mistake changes nothing.
 
+use std::time::Duration;
+
 use matins_runtime::Client;
 use matins_server::auth::hash_hex;
 
 use super::Running;
+use super::engine::EngineThreads;
 use crate::config::{Config, next_fires};
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 
 impl Running {
     pub(super) async fn reload(&mut self) {
@@ -72,6 +75,31 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     .filter_map(|(key, changed)| changed.then_some(key))
     .collect()
 }
+
+/// When the store, which is away, is back. A file that it refuses then changes nothing.
+pub(super) fn apply_schedules_later(
+    engine: &EngineThreads,
+    client: &Client,
+    config: &Config,
+    node_id: &str,
+) {
+    let (engine, client) = (engine.engine().clone(), client.clone());
+    let (config, node_id) = (config.clone(), node_id.to_owned());
+    tokio::spawn(async move {
+        engine.joined().await;
+        while let Err(failure) = apply_schedules(&client, &config, &node_id).await {
+            let error = failure.message.unwrap_or_default();
+            tracing::error!(error, "the file's schedules could not be applied");
+            if failure.code != Exit::Unreachable as u8 {
+                return;
+            }
+            tokio::time::sleep(APPLY_EVERY).await;
+        }
+    });
+}
+
+/// Between two tries to apply the file's schedules to a store that has just come back.
+const APPLY_EVERY: Duration = Duration::from_secs(5);
 
 /// Makes the file's schedules the store's, if the file has changed since this node last did:
 /// what somebody changed by hand meanwhile is not undone by a restart.

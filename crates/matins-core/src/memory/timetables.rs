@@ -101,7 +101,7 @@ impl Model {
         }
         for start in starts {
             let holder = match self.enqueue(&start.task, now) {
-                Enqueued::Created => start.task.id,
+                Enqueued::Created | Enqueued::Journalled(_) => start.task.id,
                 Enqueued::Existing(task) | Enqueued::Replaced(task) | Enqueued::Rejected(task) => {
                     task.id
                 }

@@ -33,7 +33,8 @@ pub struct Health {
     pub status: Status,
     /// Loops that do not turn.
     pub stalled: Vec<String>,
-    /// Whether new work can be taken: the store answers and no drain has begun.
+    /// Whether new work can be taken: the store answers, or what stands in for it, and no drain
+    /// has begun.
     pub ready: bool,
     pub heartbeat_age: Duration,
 }
@@ -51,9 +52,14 @@ pub(super) fn health(core: &Core) -> Health {
     Health {
         status,
         stalled,
-        ready: up && writes && !core.is_draining(),
+        ready: (up && writes || journals(core)) && !core.is_draining(),
         heartbeat_age: heartbeat_age(core),
     }
+}
+
+/// Whether tasks are journalled because the database is away.
+pub(super) fn journals(core: &Core) -> bool {
+    core.store().parts().iter().any(|part| part.stands_in)
 }
 
 pub(super) fn refresh(core: &Core) {
@@ -92,6 +98,7 @@ pub(super) async fn watch_store(core: Arc<Core>) {
         }
         tell_of_store(&core, kind, up, &mut away_since);
         tell_of_parts(&core, &mut parts_away);
+        tell_of_outage(&core, kind);
         core.client.inner.metrics.store_up(kind, up);
         refresh(&core);
         tokio::select! {
@@ -131,6 +138,15 @@ fn tell_of_parts(core: &Core, away: &mut BTreeMap<String, tokio::time::Instant>)
             alerts.raise(Alert::new(Rule::Redis, part.location, now).fact("node", node));
         }
     }
+}
+
+fn tell_of_outage(core: &Core, kind: &str) {
+    let (alerts, now) = (core.client.alerts(), core.client.now());
+    let node = &core.config.node_id;
+    alerts.raise(match journals(core) {
+        true => Alert::new(Rule::Outage, kind, now).fact("node", node),
+        false => Alert::resolved(Rule::Outage, kind, now),
+    });
 }
 
 /// Beats while every loop is fresh, into the store and to an outside switch.

@@ -91,7 +91,7 @@ async fn health(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
 
 async fn ready(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
     let health = api.node().health().await;
-    let ready = health.ready && health.status == Status::Ok && !api.closing().is_cancelled();
+    let ready = health.ready && health.status != Status::Stalled && !api.closing().is_cancelled();
     let word = |up| if up { "up" } else { "down" };
     let parts = api.client().store().parts();
     let parts = parts.iter().map(|part| (part.kind, word(part.up))).collect();
@@ -145,7 +145,11 @@ async fn status(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
         200,
         &StatusAnswer {
             version: env!("CARGO_PKG_VERSION"),
-            mode: if whole { "normal" } else { "degraded" },
+            mode: match (parts.iter().any(|part| part.stands_in), whole) {
+                (true, _) => "outage",
+                (false, true) => "normal",
+                (false, false) => "degraded",
+            },
             health: health.status.as_str(),
             node_id: api.node().node_id().map(str::to_owned),
             heartbeat_age: beat.map(|age: Duration| seconds(age)),

@@ -33,7 +33,7 @@ pub(super) fn operations() -> Vec<Operation> {
                  `deduplicated: true`; or the pending holder, replaced as asked. A token of the \
                  role `enqueue` sees id and state only.",
             )
-            .fails(&[Code::DuplicateKey, Code::StoreFull])
+            .fails(&[Code::DuplicateKey, Code::StoreFull, Code::RedisNotDurable])
             .by(enqueue),
         operation(
             "task.enqueue_many",
@@ -43,7 +43,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "Accept many tasks in one commit, each by itself",
         )
         .answers::<BatchShape>(200, "One item per item of the request, in its order.")
-        .fails(&[Code::StoreFull])
+        .fails(&[Code::StoreFull, Code::RedisNotDurable])
         .by(batch::enqueue_many),
         operation(
             "task.list",

@@ -33,7 +33,8 @@ pub struct ReadyAnswer {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct StatusAnswer {
     pub version: &'static str,
-    /// `normal`, or `degraded` while the store, or a part of it, does not answer.
+    /// `normal`; `degraded` while the store, or a part of it, does not answer; `outage` while the
+    /// database is away and tasks are journalled: figures are then as they were last.
     pub mode: &'static str,
     /// The state of this process: `ok`, `degraded` or `stalled`.
     pub health: &'static str,

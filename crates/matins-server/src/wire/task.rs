@@ -7,8 +7,8 @@ use matins_core::duration::Timeout;
 use matins_core::request::EnqueueRequest;
 use matins_core::retry::Backoff;
 use matins_core::task::{
-    Attempt, AttemptOutcome, Claimed, Dismissal, ErrorClass, OnDuplicate, State, Task, TaskError,
-    TaskId,
+    Attempt, AttemptOutcome, Claimed, Dismissal, Durability, ErrorClass, OnDuplicate, State, Task,
+    TaskError, TaskId,
 };
 use matins_core::why::Why;
 use matins_core::{Json, page::Page};
@@ -204,8 +204,12 @@ pub struct TaskView<'a> {
     /// It stands for an earlier request, or completed without a run because its key had.
     deduplicated: bool,
     dismissed: Option<DismissalView<'a>>,
-    /// Where the acceptance is safe: `store`.
+    /// Where the acceptance is safe: `store`; while the database is away `redis`, or `volatile`
+    /// where Redis may forget. It becomes `store` when the database is back.
     durability: &'static str,
+    /// It is as the outage journal knows it; the database may know more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stale: bool,
 }
 
 impl<'a> TaskView<'a> {
@@ -246,7 +250,8 @@ impl<'a> TaskView<'a> {
             error: task.error.as_ref().map(ErrorView::from),
             deduplicated: task.deduplicated,
             dismissed: task.dismissed.as_ref().map(DismissalView::from),
-            durability: "store",
+            durability: task.durability.as_str(),
+            stale: task.durability != Durability::Store,
         }
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::error::{Failure, Res};
-use super::link::{Pool, Speaks};
+use super::link::{Param, Pool, Speaks};
 use super::row::{self, col, get};
 use super::sql::Sql;
 use super::text::{Text, encode};
@@ -116,7 +116,7 @@ pub(super) async fn accept(pool: &Pool, tasks: &[NewTask], now: Timestamp) -> Re
             Err(failure) => return Err(failure),
         }
     }
-    accept_each(pool, tasks, &c, now).await
+    accept_each(pool, tasks, c, now).await
 }
 
 /// Takes one in as part of somebody's transaction.
@@ -126,61 +126,87 @@ pub(super) async fn accept_one(
     now: Timestamp,
 ) -> Res<Enqueued> {
     let one = std::slice::from_ref(task);
-    let answers = accept_each(through, one, &Columns::of(one), now).await?;
+    let answers = accept_each(through, one, Columns::of(one), now).await?;
     answers.into_iter().next().ok_or_else(|| Failure::broken("no answer to an enqueue"))
+}
+
+/// Tasks as columns, with what may stand in their way.
+pub(super) struct Each<'t> {
+    columns: Columns<'t>,
+    client_ids: Vec<bool>,
+    keys: Vec<Option<Text<'t>>>,
+    on_duplicate: Vec<i16>,
+    concurrency_keys: Vec<Option<Text<'t>>>,
+    schedules: Vec<Option<Text<'t>>>,
+    uids: Vec<Option<Uuid>>,
+    labels: Vec<Option<Text<'t>>>,
+    times: Vec<Option<At>>,
+    held: Vec<bool>,
+}
+
+impl<'t> Each<'t> {
+    pub(super) fn of(tasks: &'t [NewTask]) -> Self {
+        Self::with(Columns::of(tasks), tasks)
+    }
+
+    fn with(columns: Columns<'t>, tasks: &'t [NewTask]) -> Self {
+        let origins = || tasks.iter().map(|task| task.origin.as_ref());
+        Self {
+            columns,
+            client_ids: tasks.iter().map(|task| task.client_id).collect(),
+            keys: tasks.iter().map(|task| task.execution_key.as_deref().map(Text)).collect(),
+            on_duplicate: tasks.iter().map(|task| wish(task.on_duplicate)).collect(),
+            concurrency_keys: tasks
+                .iter()
+                .map(|task| task.concurrency_key.as_deref().map(Text))
+                .collect(),
+            schedules: origins().map(|origin| origin.map(|o| Text(&o.schedule))).collect(),
+            uids: origins().map(|origin| origin.map(|o| o.schedule_uid)).collect(),
+            labels: origins().map(|origin| origin.map(|o| Text(&o.label))).collect(),
+            times: origins().map(|origin| origin.map(|o| At(o.time))).collect(),
+            held: tasks.iter().map(|task| task.held).collect(),
+        }
+    }
+
+    /// In the order of `new_task`.
+    pub(super) fn params(&self) -> Vec<Param<'_>> {
+        let c = &self.columns;
+        vec![
+            &c.ids,
+            &self.client_ids,
+            &c.pools,
+            &c.kinds,
+            &c.payloads,
+            &c.priorities,
+            &c.run_at,
+            &c.expires_at,
+            &self.keys,
+            &self.on_duplicate,
+            &self.concurrency_keys,
+            &c.tags,
+            &c.max_retries,
+            &c.backoff,
+            &c.timeout_us,
+            &self.schedules,
+            &self.uids,
+            &self.labels,
+            &self.times,
+            &self.held,
+            &c.created_by,
+        ]
+    }
 }
 
 async fn accept_each(
     through: &impl Speaks,
     tasks: &[NewTask],
-    c: &Columns<'_>,
+    columns: Columns<'_>,
     now: Timestamp,
 ) -> Res<Vec<Enqueued>> {
-    let client_ids: Vec<bool> = tasks.iter().map(|task| task.client_id).collect();
-    let keys: Vec<Option<Text<'_>>> =
-        tasks.iter().map(|task| task.execution_key.as_deref().map(Text)).collect();
-    let on_duplicate: Vec<i16> = tasks.iter().map(|task| wish(task.on_duplicate)).collect();
-    let concurrency_keys: Vec<Option<Text<'_>>> =
-        tasks.iter().map(|task| task.concurrency_key.as_deref().map(Text)).collect();
-    let origins = || tasks.iter().map(|task| task.origin.as_ref());
-    let schedules: Vec<Option<Text<'_>>> =
-        origins().map(|origin| origin.map(|origin| Text(&origin.schedule))).collect();
-    let uids: Vec<Option<Uuid>> =
-        origins().map(|origin| origin.map(|origin| origin.schedule_uid)).collect();
-    let labels: Vec<Option<Text<'_>>> =
-        origins().map(|origin| origin.map(|origin| Text(&origin.label))).collect();
-    let times: Vec<Option<At>> =
-        origins().map(|origin| origin.map(|origin| At(origin.time))).collect();
-    let held: Vec<bool> = tasks.iter().map(|task| task.held).collect();
-    let rows = through
-        .rows(
-            Sql::EnqueueEach,
-            &[
-                &c.ids,
-                &client_ids,
-                &c.pools,
-                &c.kinds,
-                &c.payloads,
-                &c.priorities,
-                &c.run_at,
-                &c.expires_at,
-                &keys,
-                &on_duplicate,
-                &concurrency_keys,
-                &c.tags,
-                &c.max_retries,
-                &c.backoff,
-                &c.timeout_us,
-                &schedules,
-                &uids,
-                &labels,
-                &times,
-                &held,
-                &c.created_by,
-                &At(now),
-            ],
-        )
-        .await?;
+    let (each, now) = (Each::with(columns, tasks), At(now));
+    let mut params = each.params();
+    params.push(&now);
+    let rows = through.rows(Sql::EnqueueEach, &params).await?;
     if rows.len() != tasks.len() {
         return Err(Failure::broken(format!("{} answers for {}", rows.len(), tasks.len())));
     }

@@ -44,6 +44,7 @@ pub(super) const ALL: &[Migration] = &[
     step!(13, "0013", "upkeep"),
     step!(14, "0014", "for_everybody"),
     step!(15, "0015", "alerts"),
+    step!(16, "0016", "journal"),
 ];
 
 /// Steps that programs of earlier versions cannot live with. Every other one only adds: tables,

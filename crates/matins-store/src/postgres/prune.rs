@@ -15,6 +15,10 @@ use super::time::At;
 /// were due before the last one.
 const TURNS_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
+/// How long it is remembered that an entry of the outage journal was applied. An older one is not
+/// applied any more.
+pub(crate) const ENTRIES_KEPT: Duration = Duration::from_secs(400 * 86_400);
+
 impl PostgresStore {
     pub(super) async fn delete_old(
         &self,
@@ -46,6 +50,7 @@ impl PostgresStore {
         let row = row.ok_or_else(|| Failure::broken("no answer to pruning"))?;
         let count = |index| Ok::<_, Failure>(get::<i64>(&row, index)?.cast_unsigned());
         let cutoff = before(retention.alerts).map(|At(cutoff)| cutoff);
+        self.work.rows(Sql::JournalPrune, &[&before(ENTRIES_KEPT), &limit]).await?;
         let (alerts, more) = self.prune_alerts(cutoff, limit as usize).await?;
         Ok(Pruned {
             alerts,

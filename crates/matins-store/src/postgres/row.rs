@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use matins_core::Json;
 use matins_core::task::{
-    Attempt, Claim, Dismissal, Name, Origin, Output, State, Task, TaskError, TaskId,
+    Attempt, Claim, Dismissal, Durability, Name, Origin, Output, State, Task, TaskError, TaskId,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -174,6 +174,7 @@ pub(super) fn task(row: &Row) -> Res<Option<Task>> {
         result_dropped_bytes: get::<Option<i64>>(row, col::RESULT_DROPPED)?.map(|n| n as u64),
         error: error(row, col::ERROR_CLASS)?,
         deduplicated: get(row, col::DEDUPLICATED)?,
+        durability: Durability::Store,
         dismissed: dismissed.map(|text| serde_json::from_str::<Dismissal>(&text)).transpose()?,
         cancel_reason: opt_text(row, col::CANCEL_REASON)?,
     }))

@@ -47,6 +47,13 @@ statements! {
         INT8_ARRAY, TEXT_ARRAY, UUID_ARRAY, TEXT_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY, TEXT_ARRAY,
         TIMESTAMPTZ,
     ],
+    ReplayEnqueues = "replay_enqueues" [
+        UUID_ARRAY, BOOL_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT2_ARRAY, TIMESTAMPTZ_ARRAY,
+        TIMESTAMPTZ_ARRAY, TEXT_ARRAY, INT2_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, TEXT_ARRAY,
+        INT8_ARRAY, TEXT_ARRAY, UUID_ARRAY, TEXT_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY, TEXT_ARRAY,
+        UUID_ARRAY, TIMESTAMPTZ_ARRAY,
+    ],
+    JournalPrune = "journal_prune" [TIMESTAMPTZ, INT4],
     Claim = "claim" [
         TEXT, TEXT, TEXT_ARRAY, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ, INT4_ARRAY, INT8_ARRAY,
         TIMESTAMPTZ,
@@ -157,6 +164,7 @@ impl Sql {
         match self {
             Self::Prune => Some(PRUNE_LIMIT),
             Self::Expire
+            | Self::JournalPrune
             | Self::RunningLapsed
             | Self::CatchUp
             | Self::TallyFold

@@ -52,11 +52,7 @@ impl Glance {
         if let Some(line) = self.line.take() {
             return Ok(line);
         }
-        match timeout(self.link.times.connect * 2, self.link.connect()).await {
-            Ok(Ok(line)) => Ok(line),
-            Ok(Err(error)) => Err(self.away(&error)),
-            Err(late) => Err(self.away(&late)),
-        }
+        self.link.another().await.map_err(|error| self.away(&error))
     }
 
     /// A line that gave an answer is used again.

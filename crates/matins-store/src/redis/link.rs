@@ -164,6 +164,11 @@ impl Link {
         format!("{}{name}", self.prefix)
     }
 
+    /// Whose hints and journal these are.
+    pub(super) fn store_id(&self) -> String {
+        self.store_id.to_string()
+    }
+
     pub(super) fn location(&self) -> &str {
         &self.location
     }
@@ -251,7 +256,13 @@ impl Link {
         }
     }
 
-    pub(super) async fn connect(&self) -> redis::RedisResult<Connection> {
+    /// A connection beside the one that all share.
+    pub(super) async fn another(&self) -> redis::RedisResult<Connection> {
+        let late = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        timeout(self.times.connect * 2, self.connect()).await.map_err(|_| late())?
+    }
+
+    async fn connect(&self) -> redis::RedisResult<Connection> {
         if self.address.uses_tls() && rustls::crypto::CryptoProvider::get_default().is_none() {
             // Somebody else may be first, which is as good.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

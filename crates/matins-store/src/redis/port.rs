@@ -26,11 +26,14 @@ use super::pusher::{Note, Trouble};
 impl Queue for RedisStore {
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
-        let answers = self.store.enqueue(tasks, now).await?;
+        let answers = match &self.outage {
+            Some(outage) => outage.enqueue(tasks, now).await?,
+            None => self.store.enqueue(tasks, now).await?,
+        };
         let new = answers.iter().zip(ids).filter_map(|(answer, id)| match answer {
             Enqueued::Created => Some(id),
             Enqueued::Replaced(task) => Some(task.id),
-            Enqueued::Existing(_) | Enqueued::Rejected(_) => None,
+            Enqueued::Existing(_) | Enqueued::Rejected(_) | Enqueued::Journalled(_) => None,
         });
         self.moved(new.collect()).await;
         Ok(answers)
@@ -71,7 +74,7 @@ impl Queue for RedisStore {
     }
 
     async fn workers(&self) -> Result<Vec<Worker>> {
-        self.store.workers().await
+        self.or_known(&self.known.workers, self.store.workers()).await
     }
 
     async fn extend(&self, claims: &[Claim], lease_until: Timestamp) -> Result<Extended> {
@@ -185,11 +188,23 @@ impl Records for RedisStore {
     }
 
     async fn task(&self, id: TaskId) -> Result<Option<Task>> {
-        self.store.task(id).await
+        match self.journalled(id).await? {
+            // It may well be in the database.
+            None => match self.store.task(id).await? {
+                // Or not yet, after an outage.
+                None => self.not_replayed(id).await,
+                found => Ok(found),
+            },
+            found => Ok(found),
+        }
     }
 
     async fn attempts(&self, id: TaskId) -> Result<Vec<Attempt>> {
-        self.store.attempts(id).await
+        match self.journalled(id).await? {
+            None => self.store.attempts(id).await,
+            // Nothing runs from the journal.
+            Some(_) => Ok(Vec::new()),
+        }
     }
 
     async fn surroundings(&self, task: &Task, now: Timestamp) -> Result<Surroundings> {
@@ -210,7 +225,7 @@ impl Records for RedisStore {
     }
 
     async fn settings(&self) -> Result<Settings> {
-        self.store.settings().await
+        self.or_known(&self.known.settings, self.store.settings()).await
     }
 
     async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()> {
@@ -218,7 +233,7 @@ impl Records for RedisStore {
     }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.store.stats(now).await
+        self.or_known(&self.known.stats, self.store.stats(now)).await
     }
 
     async fn ledger(&self, kind: &str, key: &str) -> Result<Option<LedgerEntry>> {
@@ -250,7 +265,7 @@ impl Records for RedisStore {
     }
 
     async fn tokens(&self) -> Result<Vec<Token>> {
-        self.store.tokens().await
+        self.or_known(&self.known.tokens, self.store.tokens()).await
     }
 
     async fn put_token(&self, token: &Token) -> Result<()> {
@@ -309,7 +324,11 @@ impl Store for RedisStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.store.ping().await
+        let answer = self.store.ping().await;
+        if let Some(outage) = &self.outage {
+            outage.heed(&answer);
+        }
+        answer
     }
 
     async fn clock(&self) -> Result<Option<Timestamp>> {
@@ -327,6 +346,7 @@ impl Store for RedisStore {
             // It may be about something that no hint tells of.
             () = self.store.changed() => self.looks.doubt_all(),
             () = self.link.heard.notified() => {}
+            () = self.replayed() => {}
         }
     }
 

@@ -8,6 +8,8 @@ pub(super) struct Scripts {
     pub(super) push: Script,
     pub(super) know: Script,
     pub(super) info: Script,
+    pub(super) journal: Script,
+    pub(super) journalled: Script,
 }
 
 impl Default for Scripts {
@@ -17,6 +19,8 @@ impl Default for Scripts {
             push: Script::new(include_str!("lua/push.lua")),
             know: Script::new(include_str!("lua/know.lua")),
             info: Script::new(include_str!("lua/info.lua")),
+            journal: Script::new(include_str!("lua/journal.lua")),
+            journalled: Script::new(include_str!("lua/journalled.lua")),
         }
     }
 }

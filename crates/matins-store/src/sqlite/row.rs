@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use matins_core::Json;
 use matins_core::task::{
-    Attempt, Dismissal, NewTask, Origin, Output, State, Task, TaskError, TaskId, order_key,
+    Attempt, Dismissal, Durability, NewTask, Origin, Output, State, Task, TaskError, TaskId,
+    order_key,
 };
 use rusqlite::types::{FromSql, FromSqlError, ValueRef};
 use rusqlite::{Connection, Row};
@@ -219,6 +220,7 @@ pub(super) fn stored(row: &Row<'_>, conn: &Connection, catalog: &mut Catalog) ->
         result_dropped_bytes: row.get::<_, Option<i64>>(col::RESULT_DROPPED)?.map(|n| n as u64),
         error: error(row, col::ERROR_CLASS)?,
         deduplicated: row.get(col::DEDUPLICATED)?,
+        durability: Durability::Store,
         dismissed: row
             .get::<_, Option<String>>(col::DISMISSED)?
             .map(|text| serde_json::from_str::<Dismissal>(&text))

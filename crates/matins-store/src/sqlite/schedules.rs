@@ -107,7 +107,7 @@ impl Tx<'_> {
         let mut started: Vec<(&str, TaskId)> = Vec::with_capacity(plan.starts.len());
         for start in &plan.starts {
             let id = match self.enqueue_one(&start.task, now)? {
-                Enqueued::Created => start.task.id,
+                Enqueued::Created | Enqueued::Journalled(_) => start.task.id,
                 Enqueued::Existing(task) | Enqueued::Replaced(task) | Enqueued::Rejected(task) => {
                     task.id
                 }

@@ -30,6 +30,7 @@ impl Ground for WithRedis {
 
 /// Nobody waits for long in practice. Here a hint that comes a moment later would make an order
 /// look wrong, so that there is time on a busy machine.
+#[allow(dead_code, reason = "not of every test that takes a store from here")]
 pub(crate) fn patient() -> redis::Times {
     redis::Times { patience: Duration::from_secs(10), ..redis::Times::default() }
 }
@@ -58,7 +59,7 @@ pub(crate) async fn open_with(
     others: usize,
 ) -> (Arc<RedisStore>, WithRedis) {
     let url = new_database().await;
-    let options = redis::Options { prefix: prefix.to_owned(), times };
+    let options = redis::Options { prefix: prefix.to_owned(), times, outage: None };
     let door = async || Arc::new(one(&url, address, options.clone()).await);
     let store = door().await;
     let mut doors = Vec::new();

@@ -206,27 +206,31 @@ pub(crate) static TOP: Section = Section {
             "journal_key",
             "text",
             "none",
-            "Key that signs the outage journal. Not available in this build: must be absent.",
+            "Seals the entries of the outage journal (HMAC-SHA256), so that nobody who can write to \
+             Redis brings tasks in: at least 16 bytes, the same on all nodes. May be `env:NAME` or \
+             `file:PATH`. Only with `redis`.",
         ),
         key(
             "accept_volatile",
             "`true`, `false`",
             "`false`",
-            "Whether tasks may be accepted in memory alone during an outage. Only `false` is \
-             available in this build.",
+            "Whether tasks are journalled in an outage although Redis may forget them (no AOF, or a \
+             `maxmemory-policy` other than `noeviction`). They are answered with \
+             `\"durability\": \"volatile\"`. Only with `redis`.",
         ),
         key(
             "outage_after",
-            "duration",
+            "duration, 1s to 10m",
             "`5s`",
-            "When an unreachable PostgreSQL counts as an outage. Without effect in this build: \
-             there is no journal yet.",
+            "How long no call to PostgreSQL must have succeeded until tasks are journalled. \
+             Enqueues wait meanwhile. Only with `redis`.",
         ),
         key(
             "outage_window",
             "duration",
             "`10m`",
-            "How long a node may work from Redis alone. Without effect in this build.",
+            "How long a node may work from Redis alone. Without effect in this build: nothing is \
+             dispatched from the journal.",
         ),
     ],
 };

@@ -1,0 +1,90 @@
+//! What the database answered last, for the time when it is away; also in a file of the node, so
+//! that a process can begin then.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use matins_core::store::{Settings, Stats, Token, Worker};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// In memory.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) settings: Mutex<Option<Settings>>,
+    pub(super) stats: Mutex<Option<Stats>>,
+    pub(super) workers: Mutex<Option<Vec<Worker>>>,
+    pub(super) tokens: Mutex<Option<Vec<Token>>>,
+}
+
+/// In the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub(super) store_id: Uuid,
+    /// Where the database is, without secrets: the file says nothing about another one.
+    pub(super) location: String,
+    pub(super) settings: Settings,
+    /// Without their secrets, which nobody has.
+    pub(super) tokens: Vec<Token>,
+}
+
+/// The file beside a spool.
+#[derive(Debug)]
+pub(super) struct File {
+    path: PathBuf,
+    written: Mutex<Option<Kept>>,
+}
+
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Known {
+    pub(super) fn of(kept: &Kept) -> Self {
+        Self {
+            settings: Mutex::new(Some(kept.settings.clone())),
+            stats: Mutex::new(Some(Stats::default())),
+            workers: Mutex::new(Some(Vec::new())),
+            tokens: Mutex::new(Some(kept.tokens.clone())),
+        }
+    }
+
+    pub(super) fn keep(&self, store_id: Uuid, location: &str) -> Option<Kept> {
+        let settings = locked(&self.settings).clone()?;
+        let tokens = locked(&self.tokens).clone()?;
+        Some(Kept { store_id, location: location.to_owned(), settings, tokens })
+    }
+}
+
+impl File {
+    pub(super) fn beside(spool: &Path) -> Self {
+        Self { path: spool.with_extension("known.json"), written: Mutex::default() }
+    }
+
+    /// `None`: there is none that can be read.
+    pub(super) fn read(&self) -> Option<Kept> {
+        let text = std::fs::read_to_string(&self.path).ok()?;
+        let kept = serde_json::from_str(&text);
+        kept.inspect_err(|error| tracing::warn!(%error, path = %self.path.display(), "unreadable"))
+            .ok()
+    }
+
+    /// Writes it when it is not what was written last.
+    pub(super) fn write(&self, kept: Kept) -> std::io::Result<()> {
+        let mut written = locked(&self.written);
+        if written.as_ref() == Some(&kept) {
+            return Ok(());
+        }
+        let draft = self.path.with_extension("draft");
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&draft)?;
+        file.write_all(serde_json::to_string(&kept)?.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, &self.path)?;
+        *written = Some(kept);
+        Ok(())
+    }
+}

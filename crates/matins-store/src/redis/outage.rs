@@ -1,0 +1,469 @@
+//! PostgreSQL away: what is promised meanwhile is journalled, and replayed when it is back.
+//!
+//! ```text
+//!   normal ── a round trip fails ──▶ doubtful ── none for `outage_after` ──▶ outage
+//!      ▲ ◀──── one succeeds ────────────┘                                     │
+//!      └──── it answers, and both spool and stream are in it ─────────────────┘
+//! ```
+//!
+//! Enqueues that come while it is doubtful wait until that is decided. In an outage they are
+//! journalled ([`super::journal`]); nothing is dispatched and nothing fires from the journal.
+//! Everything in it is written into PostgreSQL by whoever reaches that, under ids that make twice
+//! as good as once: the node's own spool by the node, the stream by any.
+//!
+//! # Failure
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | Redis is away, too | enqueues are refused: an entry needs two places |
+//! | Redis may forget | refused with `redis_not_durable`, unless the operator accepts it |
+//! | a node begins meanwhile | it goes by what it wrote down of the database, and journals |
+//! | the node dies | others replay the stream; the node its spool when it comes back |
+//! | Redis comes back empty | the nodes replay their spools |
+//! | an entry is no entry, or PostgreSQL will not have it | it is put aside and told; the rest goes on |
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use matins_core::outage::{Change, Contact, Entry, Mode, Seal};
+use matins_core::store::{Enqueued, Queue as _, Result, Store as _, StoreError};
+use matins_core::task::{Durability, NewTask, Task, TaskId};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use super::journal::Journal;
+use super::known::{self, Known};
+use super::link::Link;
+use super::spool::{READ, Spool};
+use crate::own_thread::OwnThread;
+use crate::postgres::PostgresStore;
+use crate::postgres::prune::ENTRIES_KEPT;
+
+/// What a node does when PostgreSQL is away.
+#[derive(Debug, Clone)]
+pub struct OutageOptions {
+    /// The file of this node's entries.
+    pub spool: PathBuf,
+    /// How long no round trip must have succeeded.
+    pub after: Duration,
+    pub accept_volatile: bool,
+    pub seal: Seal,
+}
+
+/// A call that takes longer makes somebody look whether the database answers at all.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// How long an answer to that look may take.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// Between two looks while it is doubtful, or away.
+const PROBE_EVERY: Duration = Duration::from_millis(400);
+
+/// Between two looks for entries to replay, and for how many there are.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Entries of one transaction.
+const STEP: usize = 500;
+
+pub(super) struct Outage {
+    store: Arc<PostgresStore>,
+    link: Arc<Link>,
+    journal: Journal,
+    after: Duration,
+    origin: Instant,
+    contact: Mutex<Contact>,
+    mode: watch::Sender<Mode>,
+    look: Notify,
+    /// Rung when replayed tasks have come in.
+    pub(super) replayed: Notify,
+    /// In the stream, or where that cannot be seen, known to this node alone.
+    entries: AtomicU64,
+    known: Arc<Known>,
+    file: known::File,
+    /// This process began without the database: it is looked at before anything is written.
+    unchecked: AtomicBool,
+}
+
+impl Outage {
+    pub(super) fn start(
+        store: &Arc<PostgresStore>,
+        link: &Arc<Link>,
+        thread: &OwnThread,
+        known: &Arc<Known>,
+        options: OutageOptions,
+        is_away: bool,
+    ) -> Result<Arc<Self>> {
+        let OutageOptions { spool, after, accept_volatile, seal } = options;
+        let failed = |error: std::io::Error| {
+            StoreError::Unavailable(format!("the spool {}: {error}", spool.display()))
+        };
+        let file = known::File::beside(&spool);
+        let spool = Spool::open(&spool).map_err(failed)?;
+        let (contact, mode) = match is_away {
+            true => (Contact::away(0), Mode::Outage),
+            false => (Contact::default(), Mode::Normal),
+        };
+        let outage = Arc::new(Self {
+            store: store.clone(),
+            link: link.clone(),
+            journal: Journal::open(link, thread, spool, seal, accept_volatile),
+            after,
+            origin: Instant::now(),
+            contact: Mutex::new(contact),
+            mode: watch::channel(mode).0,
+            look: Notify::new(),
+            replayed: Notify::new(),
+            entries: AtomicU64::new(0),
+            known: known.clone(),
+            file,
+            unchecked: AtomicBool::new(is_away),
+        });
+        thread.spawn(outage.clone().run());
+        Ok(outage)
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        *self.mode.borrow() == Mode::Outage
+    }
+
+    pub(super) fn entries(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    fn contact(&self) -> MutexGuard<'_, Contact> {
+        self.contact.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spool(&self) -> MutexGuard<'_, Spool> {
+        self.journal.spool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What became of a round trip.
+    pub(super) fn heed<T>(&self, answer: &Result<T>) {
+        let now = self.origin.elapsed().as_nanos() as u64;
+        let mut contact = self.contact();
+        match answer {
+            Err(StoreError::Unavailable(_)) => {
+                if contact.failed(now, self.after.as_nanos() as u64) {
+                    tracing::error!(
+                        "PostgreSQL has been away for {:?}: tasks are journalled until it is back",
+                        self.after
+                    );
+                }
+                self.look.notify_one();
+            }
+            _ => contact.succeeded(),
+        }
+        let mode = contact.mode();
+        self.mode.send_if_modified(|now| std::mem::replace(now, mode) != mode);
+    }
+
+    async fn decided(&self) -> Mode {
+        let mut mode = self.mode.subscribe();
+        match mode.wait_for(|mode| *mode != Mode::Doubtful).await {
+            Ok(mode) => *mode,
+            Err(_) => Mode::Normal,
+        }
+    }
+
+    async fn began(&self) {
+        let mut mode = self.mode.subscribe();
+        if mode.wait_for(|mode| *mode == Mode::Outage).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// In PostgreSQL, or in the journal while that is away.
+    pub(super) async fn enqueue(
+        &self,
+        tasks: Vec<NewTask>,
+        now: Timestamp,
+    ) -> Result<Vec<Enqueued>> {
+        let mut again = false;
+        loop {
+            if self.decided().await == Mode::Outage {
+                let count = tasks.len();
+                let durability = self.journal.accept(tasks, now).await?;
+                self.entries.fetch_add(count as u64, Ordering::Relaxed);
+                return Ok(vec![Enqueued::Journalled(durability); count]);
+            }
+            // What became of a call that is given up is unknown: its ids make the second time the
+            // same one.
+            match self.meanwhile(self.store.enqueue(tasks.clone(), now)).await {
+                Ok(mut answers) => {
+                    if again {
+                        tasks.iter().zip(&mut answers).for_each(|(task, answer)| own(task, answer));
+                    }
+                    return Ok(answers);
+                }
+                Err(StoreError::Unavailable(_)) if !again || self.is_on() => again = true,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A call to the database, given up when that is found to be away.
+    pub(super) async fn meanwhile<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let answer = tokio::select! {
+            biased;
+            () = self.began() => return Err(late()),
+            answer = self.watched(call) => answer,
+        };
+        self.heed(&answer);
+        answer
+    }
+
+    /// Has somebody look when it takes long.
+    async fn watched<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut call = std::pin::pin!(call);
+        match timeout(SLOW, &mut call).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.look.notify_one();
+                call.await
+            }
+        }
+    }
+
+    /// A task that only the journal knows.
+    pub(super) async fn task(&self, id: TaskId) -> Result<Option<Task>> {
+        let mut get = redis::cmd("HGET");
+        get.arg(self.link.key("journal:tasks")).arg(id.to_string());
+        let found = self.link.command::<Option<String>>(self.link.times.background, &get).await;
+        let away = || StoreError::Unavailable("PostgreSQL is away, and so is Redis".to_owned());
+        let Some(text) = found.map_err(|_| away())? else { return Ok(None) };
+        let entry = self.journal.seal.open(&text);
+        let entry = entry.map_err(|error| StoreError::Broken(format!("task {id}: {error}")))?;
+        let Change::Enqueue(task) = entry.change;
+        Ok(Some(Task { durability: Durability::Redis, ..Task::from_new(&task, entry.at) }))
+    }
+
+    async fn run(self: Arc<Self>) {
+        let mut told = false;
+        loop {
+            let asked = timeout(LOOK, self.look.notified()).await.is_ok();
+            let mut mode = *self.mode.borrow();
+            if asked || mode != Mode::Normal {
+                let ping = timeout(PROBE, self.store.ping()).await;
+                self.heed(&ping.unwrap_or_else(|_| Err(late())));
+                mode = *self.mode.borrow();
+            }
+            let replayed = match mode {
+                Mode::Doubtful => Ok(()),
+                Mode::Outage if !self.answers().await => Err(late()),
+                Mode::Normal | Mode::Outage => match self.check().await {
+                    Ok(()) => self.replay().await,
+                    Err(error) => Err(error),
+                },
+            };
+            match replayed {
+                Ok(()) if mode == Mode::Outage => {
+                    tracing::info!("PostgreSQL is back, and the journal is in it");
+                    told = false;
+                    self.contact().replayed();
+                    self.mode.send_replace(Mode::Normal);
+                    // For what has come in since.
+                    self.look.notify_one();
+                }
+                Ok(()) => told = false,
+                Err(error) if mode == Mode::Normal => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(%error, "the journal could not be replayed; trying on");
+                    }
+                    self.heed::<()>(&Err(error));
+                }
+                Err(_) => {}
+            }
+            self.count().await;
+            self.keep_known();
+            if mode != Mode::Normal {
+                tokio::time::sleep(PROBE_EVERY).await;
+            }
+        }
+    }
+
+    /// Whether it is the database this node worked for, and one that it can work with.
+    async fn check(&self) -> Result<()> {
+        if self.unchecked.load(Ordering::Relaxed) {
+            self.store.check().await.inspect_err(|error| {
+                tracing::error!(%error, "PostgreSQL answers, and cannot be used; trying on");
+            })?;
+            self.unchecked.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Writes down what the next process will have to know.
+    pub(super) fn keep_known(&self) {
+        let info = self.store.info();
+        if let Some(kept) = self.known.keep(info.store_id, &info.location)
+            && let Err(error) = self.file.write(kept)
+        {
+            tracing::warn!(%error, "what is known of the database could not be written down");
+        }
+    }
+
+    async fn answers(&self) -> bool {
+        matches!(timeout(PROBE, self.store.ping()).await, Ok(Ok(())))
+    }
+
+    /// What a start waits for, without insisting.
+    pub(super) async fn replay_soon(&self) {
+        if let Err(error) = self.replay().await {
+            tracing::warn!(%error, "the journal could not be replayed; trying on");
+        }
+    }
+
+    /// Everything that this node can see now. What comes in meanwhile is for the next time: it may
+    /// come in as fast as it is replayed.
+    async fn replay(&self) -> Result<()> {
+        self.replay_spool().await?;
+        self.replay_stream().await
+    }
+
+    async fn replay_spool(&self) -> Result<()> {
+        let failed = |error: std::io::Error| {
+            StoreError::Unavailable(format!("the spool of this node: {error}"))
+        };
+        let (mut from, end) = (0, self.spool().end());
+        while from < end {
+            let read = self.spool().read(from, READ).map_err(failed)?;
+            for texts in read.texts.chunks(STEP) {
+                for (text, why) in self.apply(texts).await? {
+                    let path = self.spool().put_aside(text).map_err(failed)?;
+                    tracing::error!(%why, kept = %path.display(), "an entry of the spool is refused");
+                }
+            }
+            tracing::info!(entries = read.texts.len(), "entries of the spool are replayed");
+            from = read.end;
+            // Another time those that stay are passed over.
+            self.spool().forget(from).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    async fn replay_stream(&self) -> Result<()> {
+        let limit = self.link.times.background;
+        let mut last = redis::cmd("XREVRANGE");
+        last.arg(self.link.key("journal")).arg("+").arg("-").arg("COUNT").arg(1);
+        // Whoever sees Redis does it.
+        let Ok(last) = self.link.command::<Vec<Streamed>>(limit, &last).await else {
+            return Ok(());
+        };
+        let Some((last, _)) = last.into_iter().next() else { return Ok(()) };
+        loop {
+            let mut range = redis::cmd("XRANGE");
+            range.arg(self.link.key("journal")).arg("-").arg(&last).arg("COUNT").arg(STEP);
+            let Ok(found) = self.link.command::<Vec<Streamed>>(limit, &range).await else {
+                return Ok(());
+            };
+            if found.is_empty() || !self.replay_streamed(&found).await? {
+                return Ok(());
+            }
+            tracing::info!(entries = found.len(), "entries of the stream are replayed");
+        }
+    }
+
+    /// `false`: Redis does not know that they are.
+    async fn replay_streamed(&self, found: &[Streamed]) -> Result<bool> {
+        let limit = self.link.times.background;
+        let texts: Vec<String> = found.iter().map(|(_, fields)| text(fields)).collect();
+        for (text, why) in self.apply(&texts).await? {
+            let key = self.link.key("journal:refused");
+            tracing::error!(%why, key, "an entry of the stream is refused, and kept there");
+            let mut keep = redis::cmd("RPUSH");
+            if self.link.command::<i64>(limit, keep.arg(key).arg(text)).await.is_err() {
+                return Ok(false);
+            }
+        }
+        let mut script = self.link.scripts.journalled.prepare_invoke();
+        script.key(self.link.key("journal")).key(self.link.key("journal:tasks"));
+        for ((place, _), text) in found.iter().zip(&texts) {
+            let entry = self.journal.seal.open(text).ok();
+            let id = entry.map(|entry| {
+                let Change::Enqueue(task) = entry.change;
+                task.id.to_string()
+            });
+            script.arg(place).arg(id.unwrap_or_default());
+        }
+        Ok(self.link.script::<u64>(limit, &script).await.is_ok())
+    }
+
+    /// Writes entries into PostgreSQL. Answers those that cannot be, and why.
+    async fn apply<'t>(&self, texts: &'t [String]) -> Result<Vec<(&'t str, String)>> {
+        let mut refused = Vec::new();
+        let mut entries: Vec<(&str, Entry)> = Vec::new();
+        for text in texts {
+            match self.journal.seal.open(text) {
+                Ok(entry) if is_forgotten(&entry) => {
+                    let why = "it is so old that nobody knows whether it was applied";
+                    refused.push((&**text, why.to_owned()));
+                }
+                Ok(entry) => entries.push((text, entry)),
+                Err(error) => refused.push((text, error.to_string())),
+            }
+        }
+        let all: Vec<Entry> = entries.iter().map(|(_, entry)| entry.clone()).collect();
+        match self.store.replay(&all).await {
+            Ok(came_in) => self.came_in(&came_in),
+            Err(error) if error.is_transient() => return Err(error),
+            // One that it will not have must not hold up the others.
+            Err(_) => {
+                for (text, entry) in entries {
+                    match self.store.replay(std::slice::from_ref(&entry)).await {
+                        Ok(came_in) => self.came_in(&came_in),
+                        Err(error) if error.is_transient() => return Err(error),
+                        Err(error) => refused.push((text, error.to_string())),
+                    }
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    fn came_in(&self, ids: &[TaskId]) {
+        if !ids.is_empty() {
+            self.replayed.notify_waiters();
+        }
+    }
+
+    async fn count(&self) {
+        let mut length = redis::cmd("XLEN");
+        length.arg(self.link.key("journal"));
+        let length: std::result::Result<u64, _> =
+            self.link.command(self.link.times.background, &length).await;
+        if let Ok(length) = length {
+            self.entries.store(length, Ordering::Relaxed);
+        }
+    }
+}
+
+/// An entry of the stream: its place, and fields with their values.
+type Streamed = (String, Vec<(String, String)>);
+
+fn text(fields: &[(String, String)]) -> String {
+    let entry = fields.iter().find(|(name, _)| name == "entry");
+    entry.map(|(_, text)| text.clone()).unwrap_or_default()
+}
+
+fn late() -> StoreError {
+    StoreError::Unavailable("no answer from the database".to_owned())
+}
+
+fn is_forgotten(entry: &Entry) -> bool {
+    let age = Timestamp::now().duration_since(entry.at);
+    age.unsigned_abs() >= ENTRIES_KEPT && age.is_positive()
+}
+
+/// What a call whose answer was lost has written is what this one would have written.
+fn own(task: &NewTask, answer: &mut Enqueued) {
+    if let Enqueued::Existing(found) = answer
+        && found.id == task.id
+        && !task.client_id
+    {
+        *answer = Enqueued::Created;
+    }
+}
