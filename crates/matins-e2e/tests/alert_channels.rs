@@ -17,6 +17,7 @@ fn channels() {
         ("what lasts over a restart", lasts),
         ("a channel that answers garbage", garbage),
         ("a storm of refusals", storm),
+        ("secrets", secrets),
     ]);
 }
 
@@ -155,6 +156,65 @@ fn storm() {
     std::thread::sleep(seconds(20.0));
     assert!((1..=4).contains(&busy.count()), "{} calls in 20 s", busy.count());
     assert_eq!(dead_letters_told(&good), 5);
+}
+
+/// Every place where a secret may stand has one, nothing is delivered, and everything is logged.
+fn secrets() {
+    const SECRET: &str = "S3KR1T-42";
+    let no = Stub::start(|_| Answer::new(403, "{\"errcode\": 310000, \"code\": 19021}"));
+    let url = |path: &str| format!("\"{}?key={SECRET}\"", no.url(path));
+    let kinds = [
+        format!("wecom: {{kind: wecom, url: {}}}", url("/wecom")),
+        format!("dingtalk: {{kind: dingtalk, url: {}, secret: {SECRET}}}", url("/dingtalk")),
+        format!("feishu: {{kind: feishu, url: {}, secret: {SECRET}}}", url("/feishu")),
+        format!("slack: {{kind: slack, url: {}}}", url("/slack")),
+        format!("dead: {{kind: slack, url: \"http://u:{SECRET}@127.0.0.1:9/{SECRET}\"}}"),
+        format!("nowhere: {{kind: slack, url: \"http://{SECRET}.invalid/{SECRET}\"}}"),
+        format!("pagerduty: {{kind: pagerduty, url: {}, routing_key: {SECRET}}}", url("/pager")),
+        format!(
+            "webhook: {{kind: webhook, url: {}, secret: {SECRET}, headers: {{Authorization: \
+             Bearer {SECRET}}}}}",
+            url("/webhook")
+        ),
+        format!(
+            "mail: {{kind: email, server: \"127.0.0.1:9\", security: none, user: u, password: \
+             {SECRET}, from: a@example.com, to: [b@example.com]}}"
+        ),
+    ];
+    let config = format!(
+        "log: {{level: debug}}\nheartbeat: 1s\nheartbeat_url: {}\ntraces: {{url: {}, headers: \
+         {{Authorization: Bearer {SECRET}}}}}\n{}",
+        url("/switch"),
+        url("/v1/traces"),
+        file(&kinds.join(", "))
+    );
+    let server = Server::with(&config);
+    let api = server.api();
+    die(&api, "sync", 1);
+    eventually("each is tried", seconds(60.0), || {
+        let counted = |result: &str| {
+            let text = api.outside("/metrics").text();
+            let of = format!("result=\"{result}\"");
+            text.lines().filter(|l| l.starts_with("matins_alerts_total") && l.contains(&of)).count()
+        };
+        (counted("off") + counted("failed") + counted("refused") >= kinds.len()).then_some(())
+    });
+    let mut shown = server.log_text() + &api.outside("/metrics").text();
+    for path in ["/alerts", "/status", "/audit", "/workers"] {
+        shown += &api.get(path).expect(200).text();
+    }
+    let commands: [&[&str]; 5] =
+        [&["check"], &["doctor", "--json"], &["status"], &["alert", "list"], &["audit"]];
+    let tests = kinds.iter().map(|kind| kind.split(':').next().expect("a name"));
+    let tests: Vec<[&str; 4]> = tests.map(|name| ["alert", "test", name, "--json"]).collect();
+    for words in commands.into_iter().chain(tests.iter().map(|words| &words[..])) {
+        let said = server.cli(words);
+        shown += &(said.out() + &said.err());
+    }
+    let found: Vec<&str> = shown.lines().filter(|line| line.contains(SECRET)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    // It did reach those who know it.
+    assert!(no.calls().iter().any(|call| call.target.contains(SECRET)));
 }
 
 /// A real mail server that wants TLS and a login, for both ways of TLS.
