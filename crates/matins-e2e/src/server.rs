@@ -4,6 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,10 +13,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use matins_testbed::{PgBouncer, Postgres};
+use matins_testbed::{Line, Namespace, PgBouncer, Postgres};
 use tempfile::TempDir;
 
 use crate::api::Api;
+use crate::clock::FakeClock;
 use crate::http::Request;
 use crate::process::{self, Process, Signal};
 use crate::wait::wait_for;
@@ -45,6 +47,8 @@ pub struct ServerBuilder {
     binary: Option<PathBuf>,
     home: Option<PathBuf>,
     supervised: bool,
+    namespace: Option<Namespace>,
+    clock: Option<String>,
 }
 
 impl ServerBuilder {
@@ -77,6 +81,20 @@ impl ServerBuilder {
         self
     }
 
+    /// Under a wall clock of the test's, which begins with this, as does its database.
+    pub fn clock(mut self, spec: &str) -> Self {
+        self.clock = Some(spec.to_owned());
+        self
+    }
+
+    /// On a network of its own, as if it were a machine of its own. Its API is reached all the
+    /// same, whatever becomes of its cables.
+    pub fn namespace(mut self, namespace: Namespace) -> Self {
+        self.wrapper = namespace.wrapper();
+        self.namespace = Some(namespace);
+        self
+    }
+
     pub fn binary(mut self, binary: &Path) -> Self {
         self.binary = Some(binary.to_owned());
         self
@@ -89,16 +107,29 @@ impl ServerBuilder {
     }
 
     /// Everything but the start.
-    pub fn prepare(self) -> Server {
-        let store = self.store();
+    pub fn prepare(mut self) -> Server {
         let folder = tempfile::Builder::new()
             .prefix("matins-e2e-")
             .tempdir()
             .expect("a temporary folder can be made");
+        let clock = self.clock.as_ref().map(|spec| {
+            // The database runs as somebody else.
+            let open = fs::Permissions::from_mode(0o711);
+            fs::set_permissions(folder.path(), open).expect("a folder of our own");
+            FakeClock::new(folder.path(), spec)
+        });
+        self.environment.extend(clock.iter().flat_map(FakeClock::environment));
+        let (store, database) = self.store(clock.as_ref());
         let home = self.home.unwrap_or_else(|| folder.path().join("home"));
         fs::create_dir_all(&home).expect("the home can be made");
+        let port = free_port();
+        let way_in = self.namespace.as_ref().map(|namespace| Line::into(namespace, port));
         let server = Server {
-            port: free_port(),
+            port,
+            namespace: self.namespace,
+            _way_in: way_in,
+            clock,
+            _database: database,
             log: folder.path().join("log"),
             witness: Witness::new(folder.path()),
             binary: self.binary.unwrap_or_else(|| crate::binary::matins().to_owned()),
@@ -117,25 +148,27 @@ impl ServerBuilder {
 
     /// `MATINS_E2E_STORE=postgres` puts the stores of servers that name none into databases,
     /// `postgres+redis` also puts Redis in front of them: what the file of such a server begins
-    /// with.
-    fn store(&self) -> String {
+    /// with. A database under another clock is one of its own.
+    fn store(&self, clock: Option<&FakeClock>) -> (String, Option<Postgres>) {
         let names_one = self.config.contains("store:")
             || self.environment.iter().any(|(name, _)| name == "MATINS_STORE")
             || self.arguments.iter().any(|argument| argument.starts_with("--store"));
         let wanted = std::env::var("MATINS_E2E_STORE").unwrap_or_default();
         if names_one || !matches!(&*wanted, "postgres" | "pgbouncer" | "postgres+redis") {
-            return String::new();
+            return (String::new(), None);
         }
-        let url = Postgres::shared().database("template1");
-        match &*wanted {
-            "pgbouncer" => format!("store: {}\n", pooled(&url)),
+        let own = clock.map(|clock| Postgres::start_in(&clock.environment(), &[]));
+        let url = own.as_ref().unwrap_or_else(|| Postgres::shared()).database("template1");
+        let text = match &*wanted {
+            "pgbouncer" if own.is_none() => format!("store: {}\n", pooled(&url)),
             "postgres+redis" => {
                 let redis = matins_testbed::Redis::shared();
                 let (address, prefix) = (redis.url(), redis.prefix());
                 format!("store: {url}\nredis: {address}\nredis_prefix: '{prefix}'\n")
             }
             _ => format!("store: {url}\n"),
-        }
+        };
+        (text, own)
     }
 
     #[track_caller]
@@ -167,6 +200,11 @@ pub struct Server {
     folder: TempDir,
     /// Where its store is, as lines of its file; empty: in its folder.
     store: String,
+    namespace: Option<Namespace>,
+    _way_in: Option<Line>,
+    clock: Option<FakeClock>,
+    /// One that nobody else uses.
+    _database: Option<Postgres>,
 }
 
 impl Server {
@@ -183,6 +221,16 @@ impl Server {
     /// The temporary folder around `home`: for what tests want to lie outside of it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The clock that it was built with.
+    pub fn clock(&self) -> &FakeClock {
+        self.clock.as_ref().expect("it was built with one")
+    }
+
+    /// The network of its own that it is on.
+    pub fn namespace(&self) -> Option<&Namespace> {
+        self.namespace.as_ref()
     }
 
     pub fn config_file(&self) -> PathBuf {

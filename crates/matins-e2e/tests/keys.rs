@@ -5,7 +5,6 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use matins_e2e::api::shell_task;
-use matins_e2e::clock::FakeClock;
 use matins_e2e::wait::seconds;
 use matins_e2e::{Event, Server, Task, eventually, json};
 
@@ -225,12 +224,7 @@ fn a_key_outlives_its_dead_process_by_nothing() {
 /// The ledger answers for tasks whose rows are gone.
 #[test]
 fn the_ledger_outlives_the_task() {
-    let mut server = Server::builder().prepare();
-    let clock = FakeClock::new(server.folder(), "+0");
-    for (name, value) in clock.environment() {
-        server.set_variable(&name, &value);
-    }
-    server.start();
+    let mut server = Server::builder().clock("+0").start();
     let api = server.api();
     let body = shell_task("echo '{\"total\": 7}'", &json!({"execution_key": "old"}));
     let id = api.enqueue(&body).id().to_owned();
@@ -239,7 +233,7 @@ fn the_ledger_outlives_the_task() {
     assert!(shown.contains("completed"), "{shown}");
     // Completed tasks are kept for seven days, their keys for 400.
     server.kill();
-    clock.set("+8d");
+    server.clock().set("+8d");
     server.start();
     eventually("the row is pruned", seconds(20.0), || {
         (api.get(&format!("/tasks/{id}")).status == 404).then_some(())

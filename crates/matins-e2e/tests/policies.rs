@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Instant;
 
 use matins_e2e::api::seconds_of;
-use matins_e2e::clock::FakeClock;
 use matins_e2e::process::{self, Signal};
 use matins_e2e::wait::seconds;
 use matins_e2e::{Event, Server, Task, Value, eventually, json, together};
@@ -206,12 +205,7 @@ fn overlap_policies() {
 
 /// The clock is set an hour ahead and an hour back: no lease of anybody is judged over by that.
 fn clock_steps_cost_no_lease() {
-    let mut server = Server::builder().config("lease: 3s\npoll: 200ms\n").prepare();
-    let clock = FakeClock::new(server.folder(), "+0");
-    for (name, value) in clock.environment() {
-        server.set_variable(&name, &value);
-    }
-    server.start();
+    let server = Server::builder().config("lease: 3s\npoll: 200ms\n").clock("+0").start();
     let api = server.api();
     let own = api.shell(&server.witness.shell("sleep 9"), &json!({})).id().to_owned();
     let far = api.enqueue(&json!({"type": "remote"})).id().to_owned();
@@ -222,9 +216,9 @@ fn clock_steps_cost_no_lease() {
     let begin = Instant::now();
     for turn in 0..20 {
         match turn {
-            4 => clock.set("+1h"),
-            10 => clock.set("-1h"),
-            16 => clock.set("+0"),
+            4 => server.clock().set("+1h"),
+            10 => server.clock().set("-1h"),
+            16 => server.clock().set("+0"),
             _ => {}
         }
         let body = json!({"worker": "w", "tasks": [proof]});

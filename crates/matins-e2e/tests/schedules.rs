@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use matins_e2e::api::seconds_of;
-use matins_e2e::clock::{FakeClock, now, unix_now};
+use matins_e2e::clock::{now, unix_now};
 use matins_e2e::process::Signal;
 use matins_e2e::wait::seconds;
 use matins_e2e::{Api, Server, Task, Value, eventually, json, together};
@@ -38,20 +38,9 @@ fn count(occurrences: &[&Value]) -> i64 {
     occurrences.iter().map(|occurrence| occurrence["count"].as_i64().unwrap_or(1)).sum()
 }
 
-/// A wall clock that shows `at` now.
-fn clock_at(server: &Server, at: Timestamp, suffix: &str) -> FakeClock {
-    FakeClock::new(server.folder(), &format!("{}{suffix}", offset(at)))
-}
-
 fn offset(at: Timestamp) -> String {
     let offset = at.duration_since(now()).as_secs_f64();
     format!("{offset:+.3}")
-}
-
-fn with_clock(server: &mut Server, clock: &FakeClock) {
-    for (name, value) in clock.environment() {
-        server.set_variable(&name, &value);
-    }
 }
 
 fn witnessed(server: &Server, schedule: &str) -> Value {
@@ -68,21 +57,19 @@ fn put(api: &Api, name: &str, schedule: &Value) {
 
 /// C01: 1 000 schedules that were away for 30 days of minutes.
 fn thirty_days_missed() {
-    let mut server = Server::builder().prepare();
+    let away = SignedDuration::from_hours(30 * 24);
+    let mut server = Server::builder().clock(&offset(now() - away)).prepare();
     let mut yaml = String::from("schedules:\n");
     for n in 0..1000 {
         let _ = writeln!(yaml, "  s{n}: {{schedule: \"* * * * *\", type: nobody_runs_this}}");
     }
     server.configure(&yaml);
-    let away = SignedDuration::from_hours(30 * 24);
-    let clock = clock_at(&server, now() - away, "");
-    with_clock(&mut server, &clock);
     server.start();
     let created = (now() - away).as_second();
     assert_eq!(server.api().get("/schedules/s999").expect(200).json()["state"], "active");
     server.kill();
 
-    clock.set("+0");
+    server.clock().set("+0");
     let begin = Instant::now();
     server.start();
     let took = begin.elapsed();
@@ -127,18 +114,16 @@ fn thirty_days_missed() {
 
 /// C02: killed just before noon, back just after; then away for three days.
 fn mark_in_the_downtime() {
-    let mut server = Server::builder().prepare();
     let noon: Timestamp = "2026-12-01T12:00:00Z".parse().expect("a time");
-    let clock = clock_at(&server, noon - SignedDuration::from_secs(15), "");
-    with_clock(&mut server, &clock);
-    server.start();
+    let before = offset(noon - SignedDuration::from_secs(15));
+    let mut server = Server::builder().clock(&before).start();
     let api = server.api();
     put(&api, "noon", &witnessed(&server, "0 12 * * *"));
     let mut none = witnessed(&server, "0 12 * * *");
     none["catch_up"] = json!("none");
     put(&api, "none", &none);
     server.kill();
-    clock.set(&offset(noon + SignedDuration::from_secs(20)));
+    server.clock().set(&offset(noon + SignedDuration::from_secs(20)));
     server.start();
     for name in ["noon", "none"] {
         let fired = eventually("the mark of the downtime fires", seconds(5.0), || {
@@ -155,7 +140,7 @@ fn mark_in_the_downtime() {
         assert_eq!(server.witness.begins(id).len(), 1);
     }
     server.kill();
-    clock.set(&offset(noon + SignedDuration::from_mins(3 * 24 * 60 + 30)));
+    server.clock().set(&offset(noon + SignedDuration::from_mins(3 * 24 * 60 + 30)));
     server.start();
     let all = eventually("the days are decided", seconds(5.0), || {
         let found = api.occurrences("noon");
@@ -232,25 +217,19 @@ fn kills_around_marks() {
 
 /// C07: the clock jumps an hour; a task due within that hour runs at once.
 fn step_forward() {
-    let mut server = Server::builder().prepare();
-    let clock = FakeClock::new(server.folder(), "+0");
-    with_clock(&mut server, &clock);
-    server.start();
+    let server = Server::builder().clock("+0").start();
     let api = server.api();
     let id = api.shell(&server.witness.shell("true"), &json!({"delay": "50m"})).id().to_owned();
     thread::sleep(seconds(2.0));
     assert!(server.witness.begins(&id).is_empty());
-    clock.set("+1h");
+    server.clock().set("+1h");
     server.witness.wait_begin(&id, 1, seconds(5.0));
     api.wait_state(&id, "completed", seconds(5.0));
 }
 
 /// C08: the clock stood two hours ahead for three marks, and is corrected.
 fn two_hours_ahead_and_back() {
-    let mut server = Server::builder().prepare();
-    let clock = FakeClock::new(server.folder(), "+0");
-    with_clock(&mut server, &clock);
-    server.start();
+    let server = Server::builder().clock("+0").start();
     let api = server.api();
     put(&api, "elapsed", &witnessed(&server, "*/4 * * * * *"));
     // The same marks by the wall clock: all hours but one that is not near.
@@ -259,9 +238,9 @@ fn two_hours_ahead_and_back() {
     put(&api, "wall", &witnessed(&server, &format!("*/4 * {} * * *", hours.join(","))));
     let fired = |name: &str| of_outcome(&api.occurrences(name), "fired").len();
     eventually("it fires", seconds(12.0), || (fired("elapsed") >= 2).then_some(()));
-    clock.set("+2h");
+    server.clock().set("+2h");
     thread::sleep(seconds(13.0));
-    clock.set("+0");
+    server.clock().set("+0");
     let back = unix_now();
     let (elapsed, wall) = (fired("elapsed"), fired("wall"));
     thread::sleep(seconds(10.0));
@@ -316,11 +295,9 @@ fn interval_keeps_its_anchor() {
 
 /// C13: the wall clock goes slower than the timers, so each sleep ends before its mark.
 fn timers_wake_early() {
-    let mut server = Server::builder().prepare();
     let mark: Timestamp = "2026-12-01T04:00:00Z".parse().expect("a time");
-    let clock = clock_at(&server, mark - SignedDuration::from_secs(8), " x0.9");
-    with_clock(&mut server, &clock);
-    server.start();
+    let slow = format!("{} x0.9", offset(mark - SignedDuration::from_secs(8)));
+    let server = Server::builder().clock(&slow).start();
     let api = server.api();
     put(&api, "daily", &witnessed(&server, "0 4 * * *"));
     put(&api, "wall", &witnessed(&server, "0 4 1-31 * *"));

@@ -124,10 +124,10 @@ impl Default for EngineConfig {
     }
 }
 
-/// The mark of a node's processes. The store's id is part of it, so that a node of another store
-/// with the same name is left alone.
-pub fn run_mark(store_id: Uuid, node_id: &str) -> String {
-    format!("{}-{node_id}", store_id.simple())
+/// The mark of a node's processes. The store's id is part of it, and the node's home where it has
+/// one, so that a node with the same name that is no predecessor is left alone.
+pub fn run_mark(store_id: Uuid, home: Option<&str>, node_id: &str) -> String {
+    format!("{}-{}", store_id.simple(), home.unwrap_or(node_id))
 }
 
 /// A running engine. Dropping it does not stop it; [`Engine::shutdown`] does.

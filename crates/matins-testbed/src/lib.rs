@@ -4,6 +4,7 @@
 mod authority;
 mod line;
 mod mail;
+mod network;
 mod pgbouncer;
 pub mod postgres;
 pub mod redis;
@@ -12,6 +13,7 @@ mod server;
 pub use authority::{Authority, Issued};
 pub use line::{Line, Weather};
 pub use mail::{Mail, SECURITIES};
+pub use network::{Namespace, Network};
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use redis::{Redis, RedisCluster, RedisSentinel};

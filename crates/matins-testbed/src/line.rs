@@ -1,11 +1,13 @@
 //! A connection that can go bad: a TCP relay to a server, which a test cuts and heals.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use crate::network::Namespace;
 
 /// What the line does with what is sent over it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub enum Weather {
     Silent = 1,
     /// Refuses new connections; those there were have been reset.
     Refused = 2,
+    /// Passes it on, but later.
+    Slow = 3,
 }
 
 #[derive(Debug)]
@@ -33,13 +37,40 @@ pub struct Line {
     shared: Arc<Shared>,
 }
 
+/// What is passed on slowly waits for so long.
+const SLOW: Duration = Duration::from_millis(150);
+
 /// How often a relay looks whether it has been cut.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Line {
     /// A relay to a port of this machine.
     pub fn to(port: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        Self::at(Ipv4Addr::LOCALHOST, port)
+    }
+
+    /// The same, at another of its addresses than loopback.
+    pub fn at(host: Ipv4Addr, port: u16) -> Self {
+        Self::between(TcpListener::bind((host, 0)), port, None)
+    }
+
+    /// From a port of this machine to the same port in a namespace.
+    pub fn into(namespace: &Namespace, port: u16) -> Self {
+        Self::between(TcpListener::bind((Ipv4Addr::LOCALHOST, port)), port, Some(namespace.path()))
+    }
+
+    /// From a port in a namespace to the same port of this machine.
+    pub fn out_of(namespace: &Namespace, port: u16) -> Self {
+        let path = namespace.path();
+        let bind = move || {
+            Namespace::enter(&path)?;
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        };
+        Self::between(thread::spawn(bind).join().expect("it does not panic"), port, None)
+    }
+
+    fn between(near: io::Result<TcpListener>, port: u16, namespace: Option<String>) -> Self {
+        let listener = near.expect("a free port");
         let own = listener.local_addr().expect("its address").port();
         let shared = Arc::new(Shared {
             to: SocketAddr::from(([127, 0, 0, 1], port)),
@@ -48,6 +79,10 @@ impl Line {
         });
         let line = Self { port: own, shared: Arc::clone(&shared) };
         thread::spawn(move || {
+            if let Some(path) = namespace {
+                // What listens stays here, what calls is there.
+                Namespace::enter(&path).expect("the namespace is there");
+            }
             for near in listener.incoming().flatten() {
                 // What cannot be passed on is closed: the caller sees a refusal.
                 let _ = relay(near, &shared);
@@ -109,6 +144,9 @@ fn pass_on(
         match from.read(&mut bytes) {
             Ok(0) => return Ok(()),
             Ok(n) => {
+                if shared.is(Weather::Slow) {
+                    thread::sleep(SLOW);
+                }
                 while shared.is(Weather::Silent) {
                     thread::sleep(LOOK);
                 }
@@ -147,6 +185,11 @@ mod tests {
         line.set(Weather::Fine);
         caller.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"held", "what was held arrives when the line is whole again");
+        line.set(Weather::Slow);
+        let begin = std::time::Instant::now();
+        caller.write_all(b"slow").unwrap();
+        caller.read_exact(&mut answer).unwrap();
+        assert!(begin.elapsed() >= SLOW && &answer == b"slow");
         line.set(Weather::Refused);
         assert_eq!(caller.read(&mut answer).unwrap_or(0), 0, "it has been closed");
         let again = TcpStream::connect(("127.0.0.1", line.port()));

@@ -46,6 +46,11 @@ impl Postgres {
 
     /// A new one, with settings in the form `name=value`.
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_in(&[], settings)
+    }
+
+    /// The same, with variables in its environment.
+    pub fn start_in(environment: &[(String, String)], settings: &[&str]) -> Self {
         let bin = newest_bin().expect("PostgreSQL's programs: install the package `postgresql`");
         let folder = tempfile::Builder::new().prefix("matins-postgres-").tempdir();
         let folder = folder.expect("a folder").keep();
@@ -58,7 +63,10 @@ impl Postgres {
         let mut command = as_user(&initdb);
         must(command.args(arguments).arg(&data).output());
         let port = free_port();
-        let mut words = words_as_user(&[text(&bin.join("postgres")), "-D".to_owned(), text(&data)]);
+        let mut words = vec!["env".to_owned()];
+        words.extend(environment.iter().map(|(name, value)| format!("{name}={value}")));
+        words.extend([text(&bin.join("postgres")), "-D".to_owned(), text(&data)]);
+        let mut words = words_as_user(&words);
         let own = [
             format!("port={port}"),
             format!("unix_socket_directories={}", text(&folder)),

@@ -2,12 +2,13 @@
 //!
 //! `MATINS_TEST_REDIS` names another server with the same options, such as `valkey-server`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::Authority;
 use crate::server::{Server, free_port};
 
 /// How long a server may take to answer.
@@ -20,6 +21,7 @@ pub struct Redis {
     port: u16,
     prefixes: AtomicU32,
     server: Server,
+    tls_port: Option<u16>,
 }
 
 fn program() -> String {
@@ -51,9 +53,26 @@ impl Redis {
         let mut words = vec![program, "--port", &port_text, "--bind", "127.0.0.1", "--dir", &text];
         words.extend(options);
         let server = Server::start("TERM", &text, &words);
-        let redis = Self { folder, port, prefixes: AtomicU32::new(0), server };
+        let redis = Self { folder, port, prefixes: AtomicU32::new(0), server, tls_port: None };
         redis.wait_ready();
         redis
+    }
+
+    /// A new one that also speaks TLS, as `localhost`.
+    pub fn start_with_tls(authority: &Authority) -> Self {
+        let issued = authority.issue("redis", "DNS:localhost");
+        let text = |file: &Path| file.to_str().expect("a path in UTF-8").to_owned();
+        let (cert, key, ca) = (text(&issued.cert), text(&issued.key), text(&authority.cert()));
+        let port = free_port();
+        let port_text = port.to_string();
+        let options = ["--tls-port", &port_text, "--tls-cert-file", &cert, "--tls-key-file", &key];
+        let more = ["--tls-ca-cert-file", &ca, "--tls-auth-clients", "no"];
+        Self { tls_port: Some(port), ..Self::start(&[&options[..], &more].concat()) }
+    }
+
+    /// Where it speaks TLS.
+    pub fn tls_url(&self) -> String {
+        format!("rediss://localhost:{}", self.tls_port.expect("it was started with TLS"))
     }
 
     fn wait_ready(&self) {
@@ -170,7 +189,7 @@ impl RedisSentinel {
     pub fn start() -> Self {
         let master = Redis::start(&[]);
         let port = master.port.to_string();
-        let replica = Redis::start(&["--replicaof", &format!("127.0.0.1 {port}")]);
+        let replica = Redis::start(&["--replicaof", "127.0.0.1", &port]);
         let end = Instant::now() + START;
         while !master.ask(&["info", "replication"]).contains("state=online") {
             assert!(Instant::now() < end, "the replica does not follow");
@@ -224,7 +243,7 @@ fn sentinel(master: &str) -> Redis {
         &place,
     ];
     let server = Server::start("TERM", &place, &words);
-    let redis = Redis { folder, port, prefixes: AtomicU32::new(0), server };
+    let redis = Redis { folder, port, prefixes: AtomicU32::new(0), server, tls_port: None };
     redis.wait_ready();
     redis
 }

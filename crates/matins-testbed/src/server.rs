@@ -52,6 +52,25 @@ impl Server {
     }
 }
 
+/// Runs a command when this process is gone, by whatever end.
+#[derive(Debug)]
+pub(crate) struct Leash {
+    _shell: Child,
+    _end: ChildStdin,
+}
+
+impl Leash {
+    pub(crate) fn new(at_the_end: &str) -> Self {
+        let script = format!("trap '' INT TERM HUP; read -r _; {at_the_end}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).stdin(Stdio::piped());
+        shell.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut shell = shell.spawn().expect("a shell");
+        let end = shell.stdin.take().expect("its input");
+        Self { _shell: shell, _end: end }
+    }
+}
+
 /// A port that nobody listens on now.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");

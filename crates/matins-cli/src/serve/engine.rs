@@ -51,7 +51,7 @@ impl EngineThreads {
             None => Some(format!("{}:{node_id}", place::home(config)?)),
         };
         let alerts_file = config.data_dir.join(format!("{node_id}.alerts.json"));
-        let run_mark = run_mark(client.store().info().store_id, &node_id);
+        let run_mark = run_mark(client.store().info().store_id, home.as_deref(), &node_id);
         let executors = executors(&config.rules, &runner, &run_mark)?;
         let settings = EngineConfig {
             node_id,

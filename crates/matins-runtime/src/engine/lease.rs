@@ -65,7 +65,8 @@ pub(super) async fn take_over(core: &Core) -> Result<(), StoreError> {
 /// Processes that outlived both their runner and the Matins that started it.
 async fn end_leftovers(core: &Core, nodes: Vec<String>) {
     let store_id = core.store().info().store_id;
-    let marks: Vec<String> = nodes.iter().map(|node| run_mark(store_id, node)).collect();
+    let home = core.config.home.as_deref();
+    let marks: Vec<String> = nodes.iter().map(|node| run_mark(store_id, home, node)).collect();
     let sweep = move || process::sweep_leftovers(|run| marks.contains(&run.node));
     match tokio::task::spawn_blocking(sweep).await {
         Ok(swept) if swept.survivors > 0 => {

@@ -45,7 +45,7 @@ impl Worker {
         // No two may have one name: a node's successor takes over what its predecessor claimed.
         let node_id = format!("{}-run-{}", hostname(), std::process::id());
         let client = door.client().await?.clone();
-        let mark = run_mark(client.store().info().store_id, &node_id);
+        let mark = run_mark(client.store().info().store_id, None, &node_id);
         let host = CommandHost { runner, node_id: mark, limits: config.rules.limits };
         let inner = CommandExecutor::ad_hoc(host, config.rules.base_dir.clone());
         let executor = Shown { inner, screen };

@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 use crate::Options;
 use crate::cluster::{Cluster, Services};
 use crate::load::Load;
-use crate::services::{self, Faults};
+use crate::services::{Faults, trouble};
 
 #[derive(Default)]
 pub(crate) struct Chaos {
@@ -41,17 +41,24 @@ pub(crate) struct Chaos {
 pub(crate) fn unleash(cluster: &mut Cluster, options: Options, load: &Load) -> Chaos {
     let enough = AtomicBool::new(false);
     let Cluster { servers, services } = cluster;
+    let shared = services.is_some();
     thread::scope(|scope| {
-        let services = services.as_ref();
-        let trouble = services.map(|services: &Services| {
-            scope.spawn(|| services::trouble(services, !options.seed, &enough))
-        });
-        // Also when this panics: the scope waits for the other.
+        let mut troubles = Vec::new();
+        if let Some(Services { database, redis, .. }) = services {
+            let (seed, enough) = (!options.seed, &enough);
+            let suffer = |random: &mut StdRng| database.suffer(random);
+            troubles.push(scope.spawn(move || trouble(seed, enough, suffer)));
+            if let Some(redis) = redis {
+                let suffer = |random: &mut StdRng| redis.suffer(random);
+                troubles.push(scope.spawn(move || trouble(seed ^ 1, enough, suffer)));
+            }
+        }
+        // Also when this panics: the scope waits for the others.
         let stop = Stop(&enough);
-        let mut chaos = of_servers(servers, services.is_some(), options, load);
+        let mut chaos = of_servers(servers, shared, options, load);
         drop(stop);
-        if let Some(trouble) = trouble {
-            chaos.faults = trouble.join().expect("trouble does not panic");
+        for trouble in troubles {
+            chaos.faults.extend(trouble.join().expect("trouble does not panic"));
         }
         // Whoever is down now, with nothing in its way, can start.
         for server in servers.iter_mut().filter(|server| !server.ready()) {
@@ -160,6 +167,7 @@ fn kill_the_child(server: &mut Server) {
 
 fn begin_again(server: &mut Server, shared: bool, chaos: &mut Chaos) {
     let start = Instant::now();
+    let mut failed = 0;
     while let Err(refused) = server.try_start() {
         if shared && refused.contains("unavailable") {
             chaos.too_early += 1;
@@ -167,19 +175,20 @@ fn begin_again(server: &mut Server, shared: bool, chaos: &mut Chaos) {
             println!("{refused}");
             chaos.refused.push(refused);
         }
-        let failed = chaos.refused.len() + chaos.too_early as usize;
+        failed += 1;
         assert!(failed < 20, "it does not start any more");
         thread::sleep(Duration::from_millis(500));
     }
     chaos.slowest_start = chaos.slowest_start.max(start.elapsed());
 }
 
-/// Mostly short; one in six lasts longer than the lease.
+/// Mostly short; one in four lasts longer than the lease.
 fn pause(server: &Server, random: &mut StdRng) {
-    let longest = if random.random_range(0..6) == 0 { 7_000 } else { 1_000 };
+    let long = random.random_range(0..4) == 0;
+    let milliseconds = if long { 5_200..9_000 } else { 10..1_000 };
     let Some(pid) = server.served_by() else { return };
     process::signal(pid, Signal::STOP);
-    thread::sleep(Duration::from_millis(random.random_range(10..longest)));
+    thread::sleep(Duration::from_millis(random.random_range(milliseconds)));
     process::signal(pid, Signal::CONT);
 }
 

@@ -1,10 +1,12 @@
-//! Who is tortured: one server, or several on one PostgreSQL, each over a line of its own.
+//! Who is tortured: one server, or several on one PostgreSQL, with or without Redis in front of it.
+//! Each has lines of its own to them and, where that is allowed, a network of its own.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
 use matins_e2e::{Api, Server};
-use matins_testbed::{Line, Postgres};
+use matins_testbed::{Line, Namespace, Network, Postgres, Redis};
 
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<Server>,
@@ -13,9 +15,23 @@ pub(crate) struct Cluster {
 
 /// What several servers share.
 pub(crate) struct Services {
+    pub(crate) database: Database,
+    pub(crate) redis: Option<Dispatch>,
+    _network: Option<Network>,
+}
+
+pub(crate) struct Database {
     pub(crate) postgres: Postgres,
-    pub(crate) database: String,
-    /// Of each server, to the database.
+    pub(crate) name: String,
+    /// Of each server.
+    pub(crate) lines: Vec<Line>,
+    /// Of each server, where networks of their own are allowed.
+    pub(crate) cables: Vec<Namespace>,
+}
+
+pub(crate) struct Dispatch {
+    pub(crate) redis: Redis,
+    /// Of each server.
     pub(crate) lines: Vec<Line>,
 }
 
@@ -28,18 +44,40 @@ impl Cluster {
         Self { servers: vec![server], services: None }
     }
 
-    pub(crate) fn several(binary: &Path, nodes: usize) -> Self {
+    pub(crate) fn several(binary: &Path, nodes: usize, redis: bool) -> Self {
         let postgres = Postgres::start(&[]);
         let url = postgres.database("template1");
-        let database = url.rsplit('/').next().expect("a name").to_owned();
-        let lines: Vec<Line> = (0..nodes).map(|_| Line::to(postgres.port())).collect();
-        let begin = |line: &Line| {
-            let store = url.replace(&postgres.port().to_string(), &line.port().to_string());
-            let config = format!("store: {store}\nallow_commands: any\n{CONFIGURATION}");
-            Server::builder().binary(binary).config(&config).start()
+        let name = url.rsplit('/').next().expect("a name").to_owned();
+        let network = Network::new();
+        if let Err(why) = &network {
+            println!("no networks of their own, lines alone go dead: {why}");
+        }
+        let network = network.ok();
+        let host = network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::host);
+        let lines_to = |port: u16| (0..nodes).map(|_| Line::at(host, port)).collect();
+        let lines: Vec<Line> = lines_to(postgres.port());
+        let on = |network: &Network| Namespace::on(&[network]).expect("a namespace");
+        let cables: Vec<Namespace> =
+            network.iter().flat_map(|network| (0..nodes).map(|_| on(network))).collect();
+        let redis = redis.then(|| {
+            let redis = Redis::start(&[]);
+            Dispatch { lines: lines_to(redis.port()), redis }
+        });
+        let begin = |node: usize| {
+            let store = format!("postgres://postgres@{host}:{}/{name}", lines[node].port());
+            let redis = redis.as_ref().map_or(String::new(), |redis| {
+                format!("redis: redis://{host}:{}\n", redis.lines[node].port())
+            });
+            let config = format!("store: {store}\n{redis}allow_commands: any\n{CONFIGURATION}");
+            let builder = Server::builder().binary(binary).config(&config);
+            match cables.get(node) {
+                Some(own) => builder.namespace(own.clone()).start(),
+                None => builder.start(),
+            }
         };
-        let servers = lines.iter().map(begin).collect();
-        Self { servers, services: Some(Services { postgres, database, lines }) }
+        let servers = (0..nodes).map(begin).collect();
+        let database = Database { postgres, name, lines, cables };
+        Self { servers, services: Some(Services { database, redis, _network: network }) }
     }
 
     pub(crate) fn apis(&self) -> Vec<Api> {
@@ -55,7 +93,8 @@ impl Cluster {
         };
         let mut line = words(&self.servers[0].command());
         if let Some(services) = &self.services {
-            line.extend(["--store".to_owned(), services.postgres.url(&services.database)]);
+            let Database { postgres, name, .. } = &services.database;
+            line.extend(["--store".to_owned(), postgres.url(name)]);
         }
         line
     }

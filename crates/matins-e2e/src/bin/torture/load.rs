@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use matins_e2e::api::shell_task;
 use matins_e2e::stub::Answer;
-use matins_e2e::{Api, Stub, Task, Value, Witness, json};
+use matins_e2e::{Api, Server, Stub, Task, Value, Witness, json};
+use matins_testbed::Line;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -64,6 +65,9 @@ impl Load {
             let after = STUB_DELAY * (call.body.len() as u32 % 4) / 4;
             Answer::new(status, "{\"ok\":true}").after(after)
         });
+        // Tasks of a server with a network of its own call it there.
+        let servers = cluster.servers.iter().filter_map(Server::namespace);
+        servers.for_each(|own| drop(Line::out_of(own, stub.address.port())));
         Load {
             apis: cluster.apis(),
             command_line: cluster.command_line(),

@@ -51,6 +51,9 @@ pub(crate) fn judge(cluster: &mut Cluster, load: &Load, chaos: &Chaos) -> Verdic
     let server = &cluster.servers[0];
     verdict.come_to_rest(server);
     let witnessed = verdict.hear_the_witness(server);
+    if cluster.services.as_ref().is_some_and(|services| services.redis.is_some()) {
+        cluster.servers.iter().for_each(|server| verdict.judge_redis(server));
+    }
     let fired = verdict.judge_schedules(server);
     verdict.judge_tasks(server, load, &witnessed, &fired);
     for server in &mut cluster.servers {
@@ -86,6 +89,21 @@ impl Verdict {
         for task in api.list("state=pending,running").iter().take(5) {
             let why = api.get(&format!("/tasks/{}/why", task.id())).text();
             self.violation(format!("{left} stand still: {} {why}", task.0));
+        }
+    }
+
+    /// Each is back at Redis, and Redis knows everything again.
+    fn judge_redis(&mut self, server: &Server) {
+        let api = server.api();
+        let sound = wait_for(Duration::from_secs(15), || {
+            let ready = api.outside("/readyz").json();
+            let drift = api.metric("matins_redis_drift", "");
+            (ready["parts"]["redis"] == "up" && drift == Some(0.0)).then_some(())
+        });
+        if sound.is_none() {
+            let drift = api.metric("matins_redis_drift", "");
+            let ready = api.outside("/readyz").json();
+            self.violation(format!("not back at Redis: drift {drift:?}, {ready}"));
         }
     }
 
