@@ -120,6 +120,15 @@ pub struct Figure {
     pub value: u64,
 }
 
+/// What a part of a store has of a task that the store itself does not.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stray {
+    /// Where in that part.
+    pub place: String,
+    /// The id, or what stands in its stead.
+    pub task: String,
+}
+
 /// Answer to one enqueue.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Enqueued {
@@ -692,6 +701,12 @@ pub trait Store: Queue + Timetables + Records + Outbox {
     /// What else it consists of.
     fn parts(&self) -> Vec<Part> {
         Vec::new()
+    }
+
+    /// What its parts list and it does not have, for longer than something may be on its way. May
+    /// take a while when there is something.
+    async fn strays(&self) -> Result<Vec<Stray>> {
+        Ok(Vec::new())
     }
 
     /// A trivial round trip on a path of its own, so that it answers while the store works.

@@ -46,6 +46,7 @@
 
 mod address;
 mod claim;
+mod glance;
 pub(crate) mod hint;
 mod journal;
 mod known;
@@ -56,6 +57,7 @@ mod pusher;
 mod reconcile;
 mod script;
 mod spool;
+mod strays;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,6 +70,7 @@ use tokio::sync::Notify;
 
 use address::Address;
 use claim::Looks;
+pub use glance::Glance;
 use known::Known;
 use link::Link;
 pub use link::{Identity, Times};

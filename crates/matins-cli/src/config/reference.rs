@@ -8,7 +8,7 @@ mod work;
 use std::fmt::Write as _;
 
 pub(crate) use alerts::{ALERTS, CHANNEL, QUIET, RULE};
-pub(crate) use node::{AUTH, HTTP, LIMITS, LOG, PING, RETENTION, TLS, TOKEN, TOP};
+pub(crate) use node::{AUTH, HTTP, LIMITS, LOG, PING, RETENTION, TLS, TOKEN, TOP, TRACES};
 pub(crate) use work::{BACKOFF, BLACKOUT, DEFAULTS, DST, ON_TIMEOUT, POOL, SCHEDULE, TASK};
 
 /// One key: what it takes, what it is when absent, what it does.
@@ -45,7 +45,7 @@ pub(crate) struct Section {
 }
 
 /// In the order of the reference page.
-pub(crate) static SECTIONS: [&Section; 21] = [
+pub(crate) static SECTIONS: [&Section; 22] = [
     &TOP,
     &LOG,
     &DEFAULTS,
@@ -61,6 +61,7 @@ pub(crate) static SECTIONS: [&Section; 21] = [
     &TLS,
     &HTTP,
     &PING,
+    &TRACES,
     &RETENTION,
     &ALERTS,
     &CHANNEL,
