@@ -213,8 +213,8 @@ impl RedisStore {
         self.counts.read()
     }
 
-    /// Removes what stores with this prefix have put into Redis, but for heartbeats, which go by
-    /// themselves.
+    /// Ends, and removes what stores with this prefix have put into Redis, but for heartbeats, which
+    /// go by themselves.
     pub async fn forget(&self) -> Result<()> {
         let mut names: Vec<String> =
             ["delayed", "known", "stamp", "dead_letter"].map(|name| format!("task:{name}")).into();
@@ -226,9 +226,11 @@ impl RedisStore {
         for name in names {
             forget.arg(self.link.key(&name));
         }
-        let gone: std::result::Result<i64, _> =
-            self.link.command(self.link.times.background, &forget).await;
-        gone.map(drop).map_err(|miss| StoreError::Unavailable(format!("Redis: {miss:?}")))
+        let failed = |error: redis::RedisError| StoreError::Unavailable(format!("Redis: {error}"));
+        let mut line = self.link.another().await.map_err(failed)?;
+        // What keeps the line up would say again whose it is.
+        self.stop();
+        line.command::<i64>(&forget).await.map(drop).map_err(failed)
     }
 
     /// The store underneath.

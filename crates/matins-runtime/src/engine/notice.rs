@@ -22,11 +22,16 @@ const OVERDUE_SEEN: usize = 100;
 /// What is remembered between two looks.
 #[derive(Default)]
 pub(super) struct Notice {
+    looked: Option<Instant>,
     /// When a node was first and last seen alive.
     seen: BTreeMap<Name, (Timestamp, Timestamp)>,
 }
 
 impl Notice {
+    pub(super) fn is_due(&self, every: Duration) -> bool {
+        self.looked.is_none_or(|at| at.elapsed() >= every)
+    }
+
     pub(super) async fn look(
         &mut self,
         core: &Core,
@@ -36,7 +41,9 @@ impl Notice {
         let workers = core.store().workers().await?;
         tell_unserved(core, stats, &workers, now).await?;
         tell_overdue(core, stats, now).await?;
-        self.tell_silent(core, &workers, now).await
+        self.tell_silent(core, &workers, now).await?;
+        self.looked = Some(Instant::now());
+        Ok(())
     }
 
     /// Nodes that were there, did not say that they leave, and have not been there for too long.

@@ -10,8 +10,10 @@ use super::notice::{Notice, Schedulers};
 use super::producer::Trouble;
 use crate::progress::Beat;
 
-const STATS_EVERY: Duration = Duration::from_secs(5);
+const STATS_EVERY: Duration = Duration::from_secs(10);
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
+/// What people are told of by these looks takes longer than this to be worth telling.
+const NOTICE_EVERY: Duration = Duration::from_secs(20);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// Rows of one pruning step, and the breath between two, so that no writer waits long.
 const PRUNE_ROWS: usize = 2_000;
@@ -92,7 +94,9 @@ async fn turn(
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
-    notice.look(core, &stats, now).await?;
+    if notice.is_due(NOTICE_EVERY) {
+        notice.look(core, &stats, now).await?;
+    }
     core.client.alerts().set_figures(stats);
     let mut more = expired || prune;
     while more {
