@@ -52,9 +52,14 @@ pub(super) fn health(core: &Core) -> Health {
     Health {
         status,
         stalled,
-        ready: (up && writes || journals(core)) && !core.is_draining(),
+        ready: (up && writes || takes_in(core)) && !core.is_draining(),
         heartbeat_age: heartbeat_age(core),
     }
+}
+
+/// Whether what stands in for the store can be reached.
+fn takes_in(core: &Core) -> bool {
+    core.store().parts().iter().any(|part| part.stands_in && part.up)
 }
 
 /// Whether tasks are journalled because the database is away.

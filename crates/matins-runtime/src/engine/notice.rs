@@ -28,7 +28,8 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    pub(super) fn is_due(&self, every: Duration) -> bool {
+    pub(super) fn is_due(&self, core: &Core, every: Duration) -> bool {
+        let every = every.min(patience(core));
         self.looked.is_none_or(|at| at.elapsed() >= every)
     }
 

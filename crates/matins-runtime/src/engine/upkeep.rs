@@ -12,7 +12,7 @@ use crate::progress::Beat;
 
 const STATS_EVERY: Duration = Duration::from_secs(10);
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
-/// What people are told of by these looks takes longer than this to be worth telling.
+/// Between two looks for what people must be told of, unless they want to know sooner.
 const NOTICE_EVERY: Duration = Duration::from_secs(20);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// Rows of one pruning step, and the breath between two, so that no writer waits long.
@@ -94,7 +94,7 @@ async fn turn(
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
-    if notice.is_due(NOTICE_EVERY) {
+    if notice.is_due(core, NOTICE_EVERY) {
         notice.look(core, &stats, now).await?;
     }
     core.client.alerts().set_figures(stats);
@@ -122,26 +122,32 @@ async fn turn(
     Ok(false)
 }
 
-/// Longest time that settings changed elsewhere stay unknown without a hint.
-const SETTINGS_AGE: Duration = Duration::from_secs(10);
+/// Longest time between two turns of the loop that reads the settings. Without a hint it reads them
+/// in every second one.
+const SETTINGS_TURN: Duration = Duration::from_secs(10);
 
 /// Wakes the loops when another process wrote, and keeps the settings fresh.
 pub(super) async fn watch_changes(core: Arc<Core>) {
-    let beat = core.progress.watch("settings", SETTINGS_AGE);
+    let beat = core.progress.watch("settings", SETTINGS_TURN);
     let mut trouble = Trouble::of(&core, &beat);
+    let mut is_old = false;
     loop {
         let hinted = tokio::select! {
             () = core.stop.cancelled() => return,
             () = core.store().changed() => true,
-            () = tokio::time::sleep(SETTINGS_AGE) => false,
+            () = tokio::time::sleep(SETTINGS_TURN) => false,
         };
         if hinted {
             core.client.inner.wake.ring_all();
+        } else if !std::mem::replace(&mut is_old, true) {
+            beat.round().await;
+            continue;
         }
         beat.doing("read");
         match core.store().settings().await {
             Ok(settings) => {
                 trouble.over("settings");
+                is_old = false;
                 beat.round().await;
                 if **core.settings.borrow() != settings {
                     core.settings.send_replace(Arc::new(settings));
@@ -149,6 +155,7 @@ pub(super) async fn watch_changes(core: Arc<Core>) {
                 }
             }
             Err(error) => {
+                is_old = true;
                 let pause = trouble.again("settings", &error);
                 tokio::time::sleep(pause).await;
             }
