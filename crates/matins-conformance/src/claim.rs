@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use matins_core::lifecycle::Outcome;
-use matins_core::store::{ClaimRequest, Frozen, SettingChange, TypeLimit, Types};
+use matins_core::store::{ClaimRequest, Frozen, LookRequest, SettingChange, TypeLimit, Types};
 use matins_core::task::{NewTask, State, TaskId, WorkerId};
 
 use crate::lab::{
-    Lab, at, done, due_at, failure, id, ids, in_pool, keyed, limit, loss, of_kind, request, task,
-    with_concurrency_key, worker,
+    Lab, at, done, due_at, failure, id, ids, in_pool, keyed, limit, loss, of_kind, request,
+    schedule, task, with_concurrency_key, worker,
 };
 
 fn only(kinds: &[&str]) -> Types {
@@ -440,4 +440,28 @@ pub async fn a_lease_may_be_short(lab: Lab) {
     lab.accept([task(1)]).await;
     let by = ClaimRequest { worker: WorkerId("brief".into()), now: until, ..request(1, 1) };
     assert_eq!(lab.take_with(by).await.len(), 1);
+}
+
+/// What those who wait go by between wake-ups: too much or too early is no harm.
+pub async fn a_look_never_says_too_little(lab: Lab) {
+    let look = async |seconds: i64| {
+        let pools = vec!["default".into(), "io".into()];
+        let (types, now) = (Types::Any, at(seconds));
+        let request = LookRequest { pools, types, now, upkeep: Some(now) };
+        lab.look(&request).await.unwrap()
+    };
+    let later = NewTask { pool: "io".into(), ..due_at(2, 60) };
+    let short = NewTask { expires_at: Some(at(100)), ..due_at(3, 90) };
+    lab.accept([task(1), later, short]).await;
+    lab.add_schedule(&schedule("nightly", 30)).await;
+    let early = look(1).await;
+    assert!(early.pools.contains(&"default".into()), "{early:?}");
+    let comes = early.later.is_some_and(|due| due <= at(60));
+    assert!(comes || early.pools.contains(&"io".into()), "{early:?}");
+    assert!(early.schedules.is_some_and(|due| due <= at(30)), "{early:?}");
+    let due = look(60).await;
+    assert!(due.pools.contains(&"io".into()), "{due:?}");
+    lab.take_with(ClaimRequest { lease_until: Some(at(70)), ..request(1, 61) }).await;
+    assert!(look(71).await.lapsed, "the claim's own lease is over");
+    assert!(look(100).await.expired);
 }

@@ -119,6 +119,7 @@ macro_rules! suite {
                 a_retried_task_gets_the_next_number_and_a_later_fence,
                 a_claim_whose_answer_was_lost_can_be_had_again,
                 a_lease_may_be_short,
+                a_look_never_says_too_little,
             ],
             end: [
                 success_completes_with_its_result,

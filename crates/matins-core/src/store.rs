@@ -191,6 +191,55 @@ pub struct ClaimBatch {
     pub next_at: Option<Timestamp>,
 }
 
+/// What a node waits for.
+#[derive(Debug, Clone)]
+pub struct LookRequest {
+    /// Pools with free slots.
+    pub pools: Vec<Name>,
+    pub types: Types,
+    pub now: Timestamp,
+    /// Whether upkeep is to be looked after as well, and which claims have lapsed by then
+    /// ([`Queue::lapsed`]): that takes more than a glance, and is asked less often.
+    pub upkeep: Option<Timestamp>,
+}
+
+/// What there may be to do for a node that waits. May promise too much or too early, never too
+/// little: where it says nothing, a claim finds nothing, and no schedule is due.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Pools from which a claim may get something now.
+    pub pools: Vec<Name>,
+    /// When a claim may get something from any pool. What a claim itself said of that
+    /// ([`ClaimBatch::next_at`]) is not told again.
+    pub later: Option<Timestamp>,
+    /// When the next schedule is due.
+    pub schedules: Option<Timestamp>,
+    /// Claims may have lapsed, pending tasks expired; said when it was asked.
+    pub lapsed: bool,
+    pub expired: bool,
+    /// The store's clock ([`Store::clock`]).
+    pub clock: Option<Timestamp>,
+}
+
+impl Look {
+    /// Nothing is known, so anything may be there.
+    pub fn anything(request: &LookRequest) -> Self {
+        let upkeep = request.upkeep.is_some();
+        Self {
+            pools: request.pools.clone(),
+            schedules: Some(request.now),
+            lapsed: upkeep,
+            expired: upkeep,
+            ..Self::default()
+        }
+    }
+
+    /// When the first of what is not there yet comes.
+    pub fn next_at(&self) -> Option<Timestamp> {
+        self.later.into_iter().chain(self.schedules).min()
+    }
+}
+
 /// Answer to one settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
@@ -475,7 +524,8 @@ pub trait Queue: Send + Sync {
     /// is missing, retired or lapsed gets nothing unless it brings a `lease_until`.
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch>;
 
-    /// Ends attempts. Each item is fenced by itself. The task's `error` becomes that of the
+    /// Ends attempts. Each item is fenced by itself, and all are written together: a call that is
+    /// repeated because its answer was lost finds all of them fenced, or none. The task's `error` becomes that of the
     /// attempt, also when it is `None`.
     async fn settle(&self, items: Vec<Settlement>) -> Result<Vec<Settled>>;
 
@@ -674,6 +724,14 @@ pub trait Store: Queue + Timetables + Records + Outbox {
         let seconds = at.as_second().to_string();
         self.put_note(&format!("{HEARTBEAT}:{node_id}"), &seconds).await?;
         if schedules { self.put_note(HEARTBEAT, &seconds).await } else { Ok(()) }
+    }
+
+    /// What those who wait for something in the store ask for, in one go and without a lock, so
+    /// that a node with nothing to do asks once in a while instead of once for each of its loops.
+    /// A store to which questions cost nothing answers that anything may be there, if it answers.
+    async fn look(&self, request: &LookRequest) -> Result<Look> {
+        self.ping().await?;
+        Ok(Look::anything(request))
     }
 
     /// Resolves when somebody outside this process may have changed the store, at the latest

@@ -108,12 +108,18 @@ impl Client {
     /// says too little.
     pub async fn follow_clock(&self) -> std::result::Result<(), StoreError> {
         let sent = self.inner.clock.boot_ns();
-        let Some(told) = self.inner.store.clock().await? else { return Ok(()) };
-        let way = Duration::from_nanos(self.inner.clock.boot_ns().saturating_sub(sent));
+        let told = self.inner.store.clock().await?;
+        self.follow(told, sent);
+        Ok(())
+    }
+
+    /// Goes on from what the store's clock said in an answer to what was sent then.
+    pub(crate) fn follow(&self, told: Option<Timestamp>, sent_ns: u64) {
+        let Some(told) = told else { return };
+        let way = Duration::from_nanos(self.inner.clock.boot_ns().saturating_sub(sent_ns));
         if way <= CLOCK_WAY_MAX {
             self.inner.clock.follow(told.saturating_add(way / 2).unwrap_or(told));
         }
-        Ok(())
     }
 
     pub fn now(&self) -> Timestamp {

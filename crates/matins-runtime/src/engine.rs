@@ -3,7 +3,8 @@
 //! ```text
 //!  wake-up ─▶ producer (one per pool) ─ claim ─▶ attempt (one per slot) ─▶ completer ─ settle
 //!                                                   ▲ stop, lease             │
-//!                cancels ── lease keeper ───────────┘                        events, metrics
+//!     │          cancels ── lease keeper ───────────┘                        events, metrics
+//!  lookout ─ look (for all who wait)
 //!  scheduler ─ due ─ decide ─ fire        reaper ─ lapsed ─ settle       upkeep ─ expire, prune
 //! ```
 //!
@@ -26,6 +27,7 @@ mod pings;
 mod producer;
 mod reaper;
 mod scheduler;
+mod signs;
 mod slots;
 mod traces;
 mod upkeep;
@@ -317,6 +319,7 @@ impl Engine {
         if let Some(traces) = core.config.traces.clone() {
             core.loops.spawn(traces::run(core.clone(), traces));
         }
+        core.loops.spawn(lookout::run(core.clone()));
         let Roles { worker, scheduler } = core.config.roles;
         if worker || scheduler {
             // Where no node is a worker, remote ones may be lost all the same.
@@ -469,7 +472,7 @@ impl Engine {
         let now = core.client.now();
         if let Err(error) = core.client.inner.store.retire(&core.worker(), now).await {
             tracing::warn!(%error, "could not give back this worker's entry; its lease will lapse");
-        } else if let Err(error) = lookout::leave(core).await {
+        } else if let Err(error) = signs::leave(core).await {
             tracing::warn!(%error, "could not say good-bye; the others will miss this node");
         }
         if let Err(error) = core.client.inner.store.close().await {

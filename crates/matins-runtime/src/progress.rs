@@ -33,6 +33,8 @@ pub struct Progress {
     loops: Arc<Mutex<BTreeMap<String, Arc<Pulse>>>>,
     /// Whether the store answers.
     store_up: Arc<AtomicBool>,
+    /// When it last did, in nanoseconds.
+    answered_ns: Arc<AtomicU64>,
     /// Before this instant no loop could be expected to turn.
     excused_ns: Arc<AtomicU64>,
 }
@@ -57,7 +59,7 @@ impl Progress {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let excused_ns = Arc::new(AtomicU64::new(clock.boot_ns()));
         let store_up = Arc::new(AtomicBool::new(true));
-        Self { clock, loops: Arc::default(), store_up, excused_ns }
+        Self { clock, loops: Arc::default(), store_up, answered_ns: Arc::default(), excused_ns }
     }
 
     fn loops(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Pulse>>> {
@@ -139,6 +141,17 @@ impl Progress {
             self.excuse();
         }
         before
+    }
+
+    /// A loop that asks regularly had an answer from the store.
+    pub(crate) fn answered(&self) {
+        self.answered_ns.store(self.clock.boot_ns(), Ordering::Relaxed);
+    }
+
+    /// Whether such an answer came within that time.
+    pub(crate) fn has_answered(&self, within: Duration) -> bool {
+        let age = self.clock.boot_ns().saturating_sub(self.answered_ns.load(Ordering::Relaxed));
+        Duration::from_nanos(age) <= within
     }
 
     pub fn store_up(&self) -> bool {

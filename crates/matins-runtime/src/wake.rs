@@ -20,6 +20,10 @@ struct Inner {
     operations: Notify,
     /// Somebody may have to be told something.
     alerts: Notify,
+    /// Claims may have lapsed.
+    lapses: Notify,
+    /// Pending tasks may have expired.
+    expiries: Notify,
 }
 
 impl Wake {
@@ -75,6 +79,22 @@ impl Wake {
 
     pub async fn alerts(&self) {
         self.0.alerts.notified().await;
+    }
+
+    pub fn ring_lapses(&self) {
+        self.0.lapses.notify_one();
+    }
+
+    pub async fn lapses(&self) {
+        self.0.lapses.notified().await;
+    }
+
+    pub fn ring_expiries(&self) {
+        self.0.expiries.notify_one();
+    }
+
+    pub async fn expiries(&self) {
+        self.0.expiries.notified().await;
     }
 
     /// The store may have changed in any way.

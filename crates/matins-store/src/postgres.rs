@@ -18,7 +18,7 @@
 //! | the database is away, or an answer takes longer than [`Options::patience`] | `Unavailable`; a write may have happened |
 //! | two transactions meet crosswise | nothing: the one that PostgreSQL ended is repeated |
 //! | no room | `Full`; nothing of the call was written |
-//! | the schema is older, newer, or not ours | `Broken` with a text that says which |
+//! | the schema is older, newer, or not ours; or becomes so newer that this program cannot live with it | `Broken` with a text that says which |
 
 pub mod address;
 pub mod bare;
@@ -35,6 +35,7 @@ mod gate;
 pub(crate) mod hints;
 mod invariants;
 mod link;
+mod look;
 pub mod migrate;
 mod outbox;
 mod port;
@@ -54,8 +55,8 @@ mod time;
 mod tls;
 mod workers;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -66,10 +67,13 @@ use uuid::Uuid;
 use address::{Access, Address};
 pub use caller::{complete_in, enqueue_in};
 use ear::Ear;
+#[cfg(feature = "redis")]
+pub(crate) use enqueue::Accepted;
 use error::{Failure, Res};
 use floors::Floors;
 use gate::Gate;
-use link::{Pool, Switchboard};
+use link::{Barred, Pool, Switchboard};
+use look::Free;
 pub use migrate::{Migrate, Migration};
 use sql::Sql;
 use time::At;
@@ -113,6 +117,8 @@ pub struct PostgresStore {
     /// The latest `now`, in microseconds, that anything may have been put in line by.
     clock: AtomicI64,
     floors: Floors,
+    free: Mutex<Free>,
+    barred: Barred,
 }
 
 /// Calls that were on their way at the same time may differ by this much.
@@ -178,16 +184,19 @@ impl PostgresStore {
         let Options { migrate, patience, connections, listen } = options;
         let others = 1 + usize::from(listen);
         let work = connections.saturating_sub(others).max(1);
-        let work = Arc::new(Pool::new(switchboard, &access, work, patience));
+        let barred = Barred::default();
+        let work = Arc::new(Pool::new(switchboard, &access, work, patience, &barred));
         Self {
             location: location.to_owned(),
             store_id,
             gate: Gate::open(switchboard, &work),
             work,
-            control: Pool::new(switchboard, &access, 1, patience),
+            control: Pool::new(switchboard, &access, 1, patience, &barred),
+            barred,
             ear: Ear::open(switchboard, &access, listen),
             clock: AtomicI64::new(i64::MIN),
             floors: Floors::default(),
+            free: Mutex::default(),
             access,
             migrate,
         }

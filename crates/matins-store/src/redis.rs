@@ -213,6 +213,24 @@ impl RedisStore {
         self.counts.read()
     }
 
+    /// Removes what stores with this prefix have put into Redis, but for heartbeats, which go by
+    /// themselves.
+    pub async fn forget(&self) -> Result<()> {
+        let mut names: Vec<String> =
+            ["delayed", "known", "stamp", "dead_letter"].map(|name| format!("task:{name}")).into();
+        names.extend(["store_id", "drift", "reconciled", "reconciling"].map(str::to_owned));
+        for (pool, _) in self.store.pools(1).await?.all {
+            names.push(format!("task:pending:{pool}"));
+        }
+        let mut forget = redis::cmd("DEL");
+        for name in names {
+            forget.arg(self.link.key(&name));
+        }
+        let gone: std::result::Result<i64, _> =
+            self.link.command(self.link.times.background, &forget).await;
+        gone.map(drop).map_err(|miss| StoreError::Unavailable(format!("Redis: {miss:?}")))
+    }
+
     /// The store underneath.
     pub fn database(&self) -> &PostgresStore {
         &self.store
@@ -233,7 +251,13 @@ impl RedisStore {
 
     /// These may stand in line elsewhere now.
     async fn moved(&self, ids: Vec<TaskId>) {
-        if !ids.is_empty() && !self.pusher.tell(Note::Ask(ids)).await {
+        if !ids.is_empty() {
+            self.tell(Note::Ask(ids)).await;
+        }
+    }
+
+    async fn tell(&self, note: Note) {
+        if !self.pusher.tell(note).await {
             // Whoever is woken by what has happened must not find a line that says nothing of it.
             self.looks.doubt_all();
         }

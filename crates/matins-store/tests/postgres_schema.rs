@@ -6,9 +6,14 @@
 #[path = "ground/database.rs"]
 mod database;
 
-use matins_core::store::StoreError;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use matins_core::store::{
+    LookRequest, Queue as _, Records as _, Store as _, StoreError, Types, Worker,
+};
 use matins_store::PostgresStore;
-use matins_store::postgres::migrate::LATEST;
+use matins_store::postgres::migrate::{self, LATEST};
 use matins_store::postgres::{Options, schema};
 use matins_testbed::Postgres;
 
@@ -92,4 +97,45 @@ async fn a_database_that_is_ahead_is_used_while_it_says_that_it_can_be() {
     let StoreError::Broken(said) = refused else { panic!("{refused:?}") };
     assert!(said.contains(&format!("its schema has version {}", LATEST + 1)), "{said}");
     assert!(said.contains("use a newer matins"), "{said}");
+}
+
+/// A node that is at work when a step comes with which it cannot live does nothing more: not even
+/// what a step further on would still let it do by accident.
+#[tokio::test]
+async fn a_node_at_work_stops_when_the_schema_goes_beyond_it() {
+    let (url, database) = bed().await;
+    let store = PostgresStore::open(&url, Options::default()).await.unwrap();
+    let pools = vec!["default".into()];
+    let request = LookRequest { pools, types: Types::Any, now: Timestamp::now(), upkeep: None };
+    store.look(&request).await.unwrap();
+    ahead(&database, LATEST + 1);
+    let look = store.look(&request).await.unwrap_err();
+    let settings = store.settings().await.unwrap_err();
+    let ping = store.ping().await.unwrap_err();
+    for refused in [look, settings, ping] {
+        let StoreError::Broken(said) = refused else { panic!("{refused:?}") };
+        assert!(said.contains("use a newer matins"), "{said}");
+    }
+}
+
+/// Version 14 is the first that others cannot live with.
+#[tokio::test]
+async fn a_breaking_step_is_not_made_while_others_are_at_work() {
+    let (url, database) = bed().await;
+    let psql = |sql: &str| Postgres::shared().sql(&database, sql);
+    let store = PostgresStore::open(&url, Options::default()).await.unwrap();
+    let now = Timestamp::now();
+    let worker = Worker {
+        seen_at: now,
+        ..matins_conformance::lab::worker("old:1", now + Duration::from_secs(60))
+    };
+    store.register(worker.clone()).await.unwrap();
+    psql("DELETE FROM matins.migration WHERE version >= 14");
+    let refused = migrate::apply(&url).await.unwrap_err();
+    let StoreError::Broken(said) = refused else { panic!("{refused:?}") };
+    assert!(said.contains("step 14") && said.contains("stop old:1"), "{said}");
+    store.retire(&worker.id, now).await.unwrap();
+    // Nobody stands in the way: the step itself does, because it has been made.
+    let refused = migrate::apply(&url).await.unwrap_err().to_string();
+    assert!(refused.contains("already exists"), "{refused}");
 }

@@ -162,6 +162,17 @@ async fn what_cannot_be_accepted_is_refused_by_the_name_of_its_field() {
         ("'t', max_retries => -1", "22023: max_retries: expected 0 to 1000000, got -1"),
         ("'t', timeout => '0'", "22023: timeout: expected more than 0"),
         ("'t', run_at => 'infinity'", "22023: run_at: expected a finite instant"),
+        ("'t', run_at => '10000-01-01Z'", "22023: run_at: expected a year from 1 to 9999, got"),
+        (
+            "'t', run_at => '0044-03-15 00:00Z BC'",
+            "22023: run_at: expected a year from 1 to 9999, got",
+        ),
+        ("'t', expires_at => '294276-01-01Z'", "22023: expires_at: expected a year from 1 to"),
+        ("'t', timeout => '1000000 years'", "22023: timeout: expected at most 100 years"),
+        (
+            "'keyed', '{\"a/b\": {\"c\": \"\\u0000\"}}'",
+            "22023: payload: holds U+0000, beside which no key can be found in SQL",
+        ),
         ("'t', expires_at => 'infinity'", "22023: expires_at: expected a finite instant"),
         ("'t', expires_at => '2020-01-01Z'", "22023: expires_at: must lie after run_at"),
         ("'t', on_duplicate => 'ignore'", "22023: on_duplicate: expected return, reject or"),

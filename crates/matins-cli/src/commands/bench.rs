@@ -6,7 +6,8 @@
 //! transactions by turns, and reported as a ratio: to transactions of the same shape (the same
 //! tables and statements without the store around them), and to the floor of a narrow table.
 //! Everything happens in a folder of its own that is removed afterwards, with
-//! `--store postgres://…` in databases of its own on that server; the user's store is never opened.
+//! `--store postgres://…` in databases of its own on that server, with `--redis` under prefixes of
+//! its own; the user's store is never opened.
 
 mod claim;
 mod e2e;
@@ -51,6 +52,9 @@ pub(crate) struct Bench {
     /// Where to put the folder of the run [default: beside data_dir]
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
+    /// Put Redis in front of PostgreSQL, under prefixes that are cleared afterwards
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
     /// Small samples: under 15 seconds, rough figures
     #[arg(long, conflicts_with = "large")]
     quick: bool,
@@ -96,19 +100,26 @@ impl Bench {
         global.refuse_server("bench")?;
         let out = Output::new(global.json);
         let config = global.config()?;
+        if let Some(Err(error)) = self.redis.as_deref().map(matins_store::redis::location) {
+            return Err(Failure::usage(format!("--redis: {error}")));
+        }
         let bench = Workbench::new(self.dir.as_deref(), &config.data_dir, &out)?;
         let mut machine = Machine::look(bench.folder());
         let mut figures = Figures::default();
         match &config.store {
             StoreLocation::Postgres(url) if config.store_is_asked_for => {
-                let server = Server::new(&url.0, config.store_connections);
-                machine.postgres = Some(server.version().await?);
+                let server = Server::new(&url.0, config.store_connections, self.redis.clone());
+                (machine.postgres, machine.redis) = server.versions().await?;
                 let measured = tokio::select! {
                     measured = self.measure_postgres(&bench, &server, &mut figures) => measured,
                     _ = tokio::signal::ctrl_c() => Err(Failure::silent(130)),
                 };
                 server.clear().await?;
                 measured?;
+            }
+            _ if self.redis.is_some() => {
+                return Err(Failure::usage("--redis: stands in front of PostgreSQL")
+                    .hint("name a server: --store postgres://USER@HOST/DATABASE"));
             }
             // The folder is removed when `bench` goes, by Ctrl-C too.
             _ => tokio::select! {

@@ -1,6 +1,7 @@
 //! `matins bench`: it runs, its figures are of this world, and it leaves nothing behind. How fast
 //! it is depends on the machine and is no matter of a test.
 
+use matins_testbed::{Postgres, Redis};
 use serde_json::Value;
 
 use crate::sandbox::Sandbox;
@@ -87,9 +88,44 @@ fn one_part_alone_for_people() {
     assert!(!sandbox.file(".matins").exists(), "the store of the user was made");
 }
 
+/// Parts of a run on PostgreSQL, with Redis in front of it or without, and figures of each.
+const ON_SERVERS: [(&str, &[&str]); 3] = [
+    ("e2e", &["enqueue_concurrent", "enqueue_batch", "claim_complete", "e2e", "e2e_whole"]),
+    ("latency", &["pickup_p50"]),
+    ("prune", &["while_pruning"]),
+];
+
+#[test]
+fn the_same_on_servers_and_nothing_is_left_there() {
+    let sandbox = Sandbox::new();
+    let (postgres, redis) = (Postgres::shared(), Redis::shared());
+    let (database, url) = (postgres.url("postgres"), redis.url());
+    for (store, more) in [("postgres", &[][..]), ("postgres+redis", &["--redis", &url])] {
+        for (part, figures) in ON_SERVERS {
+            let size = ["--quick", "--rounds", "1", "--tasks", "1000", "--json", "--dir", "."];
+            let words = [&["bench", part, "--store", &database][..], &size, more].concat();
+            let answer = sandbox.matins(&words).succeeds().json();
+            assert_eq!(answer["settings"]["store"], store);
+            for name in figures {
+                let figure = figure(&answer, name);
+                agrees_with_its_rounds(figure);
+                assert!(!figure["against"].as_array().unwrap().is_empty(), "{name} stands alone");
+            }
+        }
+    }
+    let databases = "SELECT count(*) FROM pg_database WHERE datname LIKE 'matins_bench%'";
+    assert_eq!(postgres.sql("postgres", databases), "0");
+    let keys = redis.ask(&["KEYS", "*matins_bench*"]);
+    let left: Vec<&str> = keys.lines().filter(|key| !key.contains("heartbeat")).collect();
+    assert_eq!(left, Vec::<&str>::new());
+}
+
 #[test]
 fn wrong_usage_is_told() {
     let sandbox = Sandbox::new();
+    sandbox.matins(&["bench", "--redis", "redis://h"]).fails_with(2).complains("--store postgres");
+    let wrong = ["bench", "--redis", "http://h", "--store", "postgres://h/d"];
+    sandbox.matins(&wrong).fails_with(2).complains("--redis: ");
     sandbox.matins(&["bench", "disk"]).fails_with(2).complains("enqueue, e2e, latency");
     sandbox.matins(&["bench", "--quick", "--large"]).fails_with(2).complains("--large");
     sandbox.matins(&["bench", "--tasks", "1"]).fails_with(2).complains("1000");

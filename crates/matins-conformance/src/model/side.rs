@@ -12,7 +12,8 @@ use matins_core::schedule::{
     FirePlan, OccurrenceKind, OccurrenceOutcome, ScheduleState, ScheduleStatus, Start,
 };
 use matins_core::store::{
-    Act, ClaimRequest, Expect, Frozen, Retention, SettingChange, Store, TypeLimit, Types, Worker,
+    Act, ClaimRequest, Expect, Frozen, Look, LookRequest, Retention, SettingChange, Store,
+    TypeLimit, Types, Worker,
 };
 use matins_core::task::{
     Claim, Claimed, ErrorClass, NewTask, Origin, Output, TaskError, TaskId, WorkerId,
@@ -225,11 +226,15 @@ impl Side {
             lease_until: own_lease.map(|lease| self.now + seconds(lease)),
             now: self.now,
         };
+        let look = self.look(&request).await;
         let batch = match self.store.claim(request).await {
             Ok(batch) => batch,
             Err(error) => return Answer { text: format!("{error:?}"), next_at: None },
         };
         let tasks: Vec<_> = batch.claimed.iter().map(|claimed| &claimed.task).collect();
+        for task in tasks.iter().filter(|_| !repeated) {
+            assert!(look.pools.contains(&task.pool), "{look:?} says nothing of {task:?}");
+        }
         let text = format!("{tasks:#?}");
         let is_full = batch.claimed.len() >= *max;
         for claimed in batch.claimed {
@@ -237,6 +242,25 @@ impl Side {
         }
         let next_at = batch.next_at.unwrap_or(Timestamp::MAX);
         Answer { text, next_at: (!is_full).then_some(next_at) }
+    }
+
+    /// A look never says too little: of tasks, what the claim after it shows.
+    async fn look(&self, request: &ClaimRequest) -> Look {
+        let pools = POOLS.iter().map(|pool| (*pool).into()).collect();
+        let (types, now) = (request.types.clone(), request.now);
+        let request = LookRequest { pools, types, now, upkeep: Some(now) };
+        let look = self.store.look(&request).await.expect("look");
+        let lapsed = self.store.lapsed(now, 1).await.expect("lapsed");
+        assert!(look.lapsed || lapsed.is_empty(), "{look:?}, but a claim has lapsed: {lapsed:?}");
+        let (due, next) = self.store.due(request.now, 1).await.expect("due");
+        let next = due.first().and_then(|due| due.state.next_due).or(next);
+        assert!(
+            next.is_none_or(|next| look
+                .schedules
+                .is_some_and(|said| said <= next.max(request.now))),
+            "{look:?}, but a schedule is due at {next:?}"
+        );
+        look
     }
 
     /// As the port asks of a worker whose claims have leases of their own.

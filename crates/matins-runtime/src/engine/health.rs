@@ -78,7 +78,8 @@ const PING_LIMIT: Duration = Duration::from_secs(2);
 /// How long the store may be away before somebody is told.
 const AWAY_TOLD_AFTER: Duration = Duration::from_secs(10);
 
-/// A trivial query on a path of its own tells an unreachable store from a stuck loop.
+/// A trivial query on a path of its own tells an unreachable store from a stuck loop. While the
+/// lookout has its answers, nobody needs to ask.
 pub(super) async fn watch_store(core: Arc<Core>) {
     let beat = core.progress.watch_always("store_watch", PING_EVERY + PING_LIMIT);
     let kind = core.store().info().kind;
@@ -86,7 +87,8 @@ pub(super) async fn watch_store(core: Arc<Core>) {
     let mut parts_away = BTreeMap::new();
     loop {
         beat.doing("ping");
-        let up = matches!(tokio::time::timeout(PING_LIMIT, core.store().ping()).await, Ok(Ok(())));
+        let up = core.progress.has_answered(PING_EVERY)
+            || matches!(tokio::time::timeout(PING_LIMIT, core.store().ping()).await, Ok(Ok(())));
         beat.round().await;
         if core.progress.set_store_up(up) != up {
             if up {

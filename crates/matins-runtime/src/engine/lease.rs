@@ -167,9 +167,6 @@ pub(super) async fn keep(core: Arc<Core>) {
             Ok(_) => {
                 trouble.over("lease");
                 beat.round().await;
-                if let Err(error) = core.client.follow_clock().await {
-                    tracing::debug!(%error, "the store did not tell the time");
-                }
                 every
             }
             Err(error) => trouble.again("lease", &error).min(every),

@@ -16,6 +16,9 @@ use crate::progress::Beat;
 /// Most tasks of one claim.
 const CLAIM_MAX: u32 = 1_000;
 
+/// Longest time without a claim: the lookout says when one is worth while.
+pub(super) const OWN_LOOK: Duration = Duration::from_secs(60);
+
 /// Starts a producer for each pool that has none.
 pub(super) fn start_missing(core: &Arc<Core>) {
     for (pool, slots) in &*core.slots() {
@@ -79,7 +82,7 @@ async fn run(core: Arc<Core>, pool: Name, slots: Arc<Slots>, beat: Beat) {
         tokio::select! {
             () = core.quiet.cancelled() => return,
             () = bell.notified() => {}
-            () = sleep_until(&core, next_at, &beat) => {}
+            () = sleep_until(&core, next_at, OWN_LOOK, &beat) => {}
         }
     }
 }
@@ -117,9 +120,9 @@ fn start(core: &Arc<Core>, slots: &Arc<Slots>, claimed: Vec<Claimed>) {
 }
 
 /// Sleeps on the wall clock: never longer than a moment without reading it again, so that a
-/// suspended or stepped host does not oversleep. Ends by itself after the poll interval.
-async fn sleep_until(core: &Core, at: Option<Timestamp>, beat: &Beat) {
-    let mut left = core.config.poll;
+/// suspended or stepped host does not oversleep. Ends by itself when the time is up.
+pub(super) async fn sleep_until(core: &Core, at: Option<Timestamp>, limit: Duration, beat: &Beat) {
+    let mut left = limit;
     while !left.is_zero() {
         let wait = at.map_or(left, |at| until(at, core.client.now()).min(left));
         if wait.is_zero() {

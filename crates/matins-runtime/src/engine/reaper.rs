@@ -1,4 +1,5 @@
-//! Looks for running tasks whose worker is gone, and settles them as lost or interrupted.
+//! Settles running tasks whose worker is gone as lost or interrupted, when the lookout has seen some
+//! or a worker was found dead.
 //!
 //! What is read here is settled with the claim that was read, so a task that ended or was
 //! claimed anew in between stays as it is.
@@ -14,10 +15,11 @@ use matins_core::lease::{excuses, sweep_every};
 use matins_core::lifecycle::{Outcome, Trace, settle};
 use matins_core::store::{Lapsed, Settled, StoreError};
 use matins_core::task::{ErrorClass, State, TaskError};
+use tokio::time::Instant;
 
 use super::Core;
 use super::clocks::Clocks;
-use super::producer::Trouble;
+use super::producer::{OWN_LOOK, Trouble};
 use crate::events::What;
 
 /// Most tasks of one pass.
@@ -28,22 +30,31 @@ pub(super) async fn run(core: Arc<Core>) {
     let mut trouble = Trouble::of(&core, &beat);
     let mut clocks = Clocks::read(&core);
     let mut away = Away::default();
+    let (mut rung, mut asked) = (true, Instant::now());
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,
             () = tokio::time::sleep(sweep_every(core.config.lease)) => {}
-            () = core.store().worker_died() => {}
+            () = core.client.wake().lapses() => rung = true,
+            () = core.store().worker_died() => rung = true,
         }
         let passed = clocks.passed(&core);
         if passed.step.is_some() || passed.seconds > core.config.lease.as_secs_f64() / 2.0 {
             hold_judgement(&core);
         }
         away.look(&core);
+        let every = sweep_every(core.config.lease);
+        if !rung && asked.elapsed() < OWN_LOOK && core.progress.has_answered(every) {
+            away = Away::default();
+            beat.round().await;
+            continue;
+        }
         beat.doing("sweep");
         match sweep(&core).await {
             Ok(_) => {
                 trouble.over("reaper");
                 away = Away::default();
+                (rung, asked) = (false, Instant::now());
                 beat.round().await;
             }
             Err(error) => {
@@ -84,13 +95,17 @@ fn may_judge(core: &Core) -> bool {
     core.client.inner.clock.boot_ns() >= core.judge_from_ns.load(Ordering::SeqCst)
 }
 
+/// Leases that ended before this may be judged.
+pub(super) fn ended_before(core: &Core) -> Timestamp {
+    if may_judge(core) { core.client.now() } else { Timestamp::MIN }
+}
+
 /// One pass over everything that has lapsed; how many were settled.
 pub(super) async fn sweep(core: &Core) -> Result<usize, StoreError> {
     let mut total = 0;
     loop {
         let now = core.client.now();
-        let ended_before = if may_judge(core) { now } else { Timestamp::MIN };
-        let lapsed = core.store().lapsed(ended_before, BATCH).await?;
+        let lapsed = core.store().lapsed(ended_before(core), BATCH).await?;
         let n = lapsed.len();
         if n == 0 {
             return Ok(total);

@@ -3,7 +3,8 @@
 //! The store's cursor is the only memory of what has been decided, so any number of schedulers
 //! may run: a plan made from an outdated schedule is refused and made again. The loop never waits
 //! for a slot of a pool. It sleeps at most a second without reading the clock again, and compares
-//! the wall clock with the monotonic one to notice a step.
+//! the wall clock with the monotonic one to notice a step. The store is asked when something that
+//! it told of is due, or when the lookout or a wake-up says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(super) async fn run(core: Arc<Core>) {
     let mut clocks = Clocks::read(&core);
     // The clock may have been set back, and the zone table replaced, while nobody looked.
     let mut check_all = true;
+    let mut next = None;
+    let mut rung = true;
     while !core.quiet.is_cancelled() {
         if let Some(seconds) = clocks.passed(&core).step {
             tracing::warn!(seconds, "the wall clock was stepped");
@@ -42,38 +45,42 @@ pub(super) async fn run(core: Arc<Core>) {
             core.client.alerts().tell(alert.fact("seconds", format!("{seconds:.1}")));
             core.client.inner.wake.ring_pools();
             check_all = true;
+            rung = true;
             // The stored end of the lease is in the old time.
             if let Err(error) = lease::renew(&core).await {
                 tracing::warn!(%error, "the lease could not be renewed after the step");
             }
         }
-        let turn = async {
-            beat.doing(if check_all { "realign" } else { "fire" });
-            if check_all {
-                realign(&core).await?;
+        if rung || next.is_some_and(|next| next <= core.client.now()) {
+            let turn = async {
+                beat.doing(if check_all { "realign" } else { "fire" });
+                if check_all {
+                    realign(&core).await?;
+                }
+                fire_due(&core).await
+            };
+            match turn.await {
+                Ok(known) => {
+                    trouble.over("scheduler");
+                    check_all = false;
+                    next = known;
+                }
+                Err(error) => {
+                    let pause = trouble.again("scheduler", &error);
+                    rung = true;
+                    tokio::time::sleep(pause).await;
+                    continue;
+                }
             }
-            fire_due(&core).await
-        };
-        let next = match turn.await {
-            Ok(next) => {
-                trouble.over("scheduler");
-                check_all = false;
-                beat.round().await;
-                next
-            }
-            Err(error) => {
-                let pause = trouble.again("scheduler", &error);
-                tokio::time::sleep(pause).await;
-                continue;
-            }
-        };
+        }
+        beat.round().await;
         let now = core.client.now();
         let nap = next.map_or(NAP_MAX, |next| until(next, now).min(NAP_MAX));
-        tokio::select! {
+        rung = tokio::select! {
             () = core.quiet.cancelled() => return,
-            () = core.client.inner.wake.schedules() => {}
-            () = tokio::time::sleep(nap) => {}
-        }
+            () = core.client.inner.wake.schedules() => true,
+            () = tokio::time::sleep(nap) => false,
+        };
     }
 }
 

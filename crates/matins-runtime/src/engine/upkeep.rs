@@ -6,8 +6,8 @@ use std::time::Duration;
 use matins_core::store::StoreError;
 
 use super::Core;
-use super::lookout::{Lookout, Schedulers};
 use super::producer::Trouble;
+use super::signs::{Schedulers, Signs};
 use crate::progress::Beat;
 
 const STATS_EVERY: Duration = Duration::from_secs(5);
@@ -51,13 +51,15 @@ pub(super) async fn show_figures(core: Arc<Core>) {
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("upkeep", STATS_EVERY);
     let mut trouble = Trouble::of(&core, &beat);
-    let mut lookout = Lookout::default();
+    let mut signs = Signs::default();
     let mut since_prune = PRUNE_EVERY;
+    let mut expired = true;
     loop {
         let due = since_prune >= PRUNE_EVERY;
         beat.doing("figures, expiry, pruning");
-        match turn(&core, due, &mut lookout, &beat).await {
+        match turn(&core, due, expired, &mut signs, &beat).await {
             Ok(more) => {
+                expired = false;
                 trouble.over("upkeep");
                 beat.round().await;
                 if due && !more {
@@ -72,24 +74,29 @@ pub(super) async fn run(core: Arc<Core>) {
         since_prune += STATS_EVERY;
         tokio::select! {
             () = core.stop.cancelled() => return,
+            () = core.client.wake().expiries() => expired = true,
             () = tokio::time::sleep(STATS_EVERY) => {}
         }
     }
 }
 
-/// Figures, expiry and, when it is time, a stretch of pruning. `true`: there is more to prune.
+/// Figures, expiry when there is some, and, when it is time, a stretch of pruning. `true`: there is
+/// more to prune.
 async fn turn(
     core: &Core,
     prune: bool,
-    lookout: &mut Lookout,
+    expired: bool,
+    signs: &mut Signs,
     beat: &Beat,
 ) -> Result<bool, StoreError> {
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
-    lookout.look(core, &stats, now).await?;
+    signs.look(core, &stats, now).await?;
     core.client.alerts().set_figures(stats);
-    while core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS {
+    let mut more = expired || prune;
+    while more {
+        more = core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS;
         beat.turn();
     }
     if !prune {
@@ -112,7 +119,7 @@ async fn turn(
 }
 
 /// Longest time that settings changed elsewhere stay unknown without a hint.
-const SETTINGS_AGE: Duration = Duration::from_secs(10);
+const SETTINGS_AGE: Duration = Duration::from_secs(30);
 
 /// Wakes the loops when another process wrote, and keeps the settings fresh.
 pub(super) async fn watch_changes(core: Arc<Core>) {

@@ -55,6 +55,10 @@ impl Scratch {
         &self.url
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Runs statements in it, for what no store does.
     pub async fn run(&self, sql: &str) -> Result<(), StoreError> {
         Ok(async {

@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use matins_core::Json;
 use matins_core::lifecycle::{Next, Settlement, Trace};
 use matins_core::store::{ClaimBatch, ClaimRequest, Settled, Types};
-use matins_core::task::{AttemptOutcome, Claim, Claimed, State, TaskId};
+use matins_core::task::{AttemptOutcome, Claim, Claimed, State, TaskError, TaskId};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::PostgresStore;
@@ -83,28 +84,35 @@ impl PostgresStore {
     }
 }
 
-/// Ends runs, as a transaction of its own or as part of somebody's.
+/// Ends runs, as a transaction of its own or as part of somebody's: one statement.
 ///
-/// Runs that completed are ended all at once. What is not among them, and what the database did
-/// not find to be as simple as that, is looked at one by one.
+/// Runs that completed are ended all at once, as far as the database finds them to be as simple as
+/// that; the others are looked at one by one.
 pub(super) async fn end(through: &impl Speaks, items: &[Settlement]) -> Res<Vec<Settled>> {
-    let mut answers: Vec<Option<Settled>> = vec![None; items.len()];
     let mut seen = HashSet::new();
     // Of two about the same run, the first one counts.
-    let plain: Vec<usize> = (0..items.len())
-        .filter(|&index| seen.insert(items[index].claim) && completes(&items[index]))
-        .collect();
-    if !plain.is_empty() {
-        let chosen: Vec<&Settlement> = plain.iter().map(|&index| &items[index]).collect();
-        for nth in complete(through, &chosen).await? {
-            answers[plain[nth]] = Some(Settled::Done(State::Completed));
+    let (all, each): (Vec<usize>, Vec<usize>) = (0..items.len())
+        .partition(|&index| seen.insert(items[index].claim) && completes(&items[index]));
+    let chosen = |indices: &[usize]| indices.iter().map(|&index| &items[index]).collect::<Vec<_>>();
+    let (sql, columns) = match (all.is_empty(), each.is_empty()) {
+        (true, true) => return Ok(Vec::new()),
+        (false, true) => (Sql::CompleteAll, completed(&chosen(&all))?),
+        (true, false) => (Sql::Settle, ended(&chosen(&each))?),
+        (false, false) => {
+            let mut columns = completed(&chosen(&all))?;
+            columns.extend(ended(&chosen(&each))?);
+            (Sql::EndRuns, columns)
         }
-    }
-    let rest: Vec<usize> = (0..items.len()).filter(|&i| answers[i].is_none()).collect();
-    if !rest.is_empty() {
-        let chosen: Vec<&Settlement> = rest.iter().map(|&index| &items[index]).collect();
-        for (index, answer) in rest.iter().zip(settle_each(through, &chosen).await?) {
-            answers[*index] = Some(answer);
+    };
+    let params: Vec<Param<'_>> = columns.iter().map(|column| &**column as Param<'_>).collect();
+    let rows = through.rows(sql, &params).await?;
+    let row = rows.first().ok_or_else(|| Failure::broken("no answer to a settlement"))?;
+    let mut answers: Vec<Option<Settled>> = vec![None; items.len()];
+    let parts = [&all, &each].into_iter().filter(|part| !part.is_empty());
+    for (column, part) in parts.enumerate() {
+        let told: Vec<i16> = get(row, column)?;
+        for (&index, answer) in part.iter().zip(told) {
+            answers[index] = Some(settled(answer));
         }
     }
     answers
@@ -113,93 +121,72 @@ pub(super) async fn end(through: &impl Speaks, items: &[Settlement]) -> Res<Vec<
         .ok_or_else(|| Failure::broken("a settlement without an answer"))
 }
 
-/// Answers which of them are done, by number.
-async fn complete(through: &impl Speaks, items: &[&Settlement]) -> Res<Vec<usize>> {
-    let ends = items.iter().map(|item| End::of(item)).collect::<Res<Vec<End<'_>>>>()?;
-    let trace = Traces::of(items);
-    let rows = {
-        macro_rules! column {
-            ($item:ident => $value:expr) => {
-                items.iter().map(|$item| $value).collect::<Vec<_>>()
-            };
-            (end $end:ident => $value:expr) => {
-                ends.iter().map(|$end| $value).collect::<Vec<_>>()
-            };
-        }
-        let params: [Param<'_>; 15] = [
-            &column!(s => s.claim.id.0),
-            &column!(s => s.claim.fence.cast_signed()),
-            &column!(s => s.claim.token.cast_signed()),
-            &trace.exit_codes,
-            &trace.http,
-            &trace.outputs,
-            &trace.dropped,
-            &trace.gaps,
-            &column!(s => At(s.finished_at)),
-            &column!(end end => end.result),
-            &column!(end end => end.result_dropped),
-            &column!(s => s.retries.cast_signed()),
-            &column!(s => s.retries_before.cast_signed()),
-            &column!(s => s.losses.cast_signed()),
-            &column!(s => s.interruptions.cast_signed()),
-        ];
-        through.rows(Sql::CompletePlain, &params).await?
-    };
-    let row = rows.first().ok_or_else(|| Failure::broken("no answer to a settlement"))?;
-    let done: Vec<i32> = get::<Option<_>>(row, 0)?.unwrap_or_default();
-    let index = |nth: i32| usize::try_from(nth).ok()?.checked_sub(1);
-    done.into_iter()
-        .map(|nth| index(nth).filter(|&index| index < items.len()))
-        .collect::<Option<_>>()
-        .ok_or_else(|| Failure::broken("an answer to a settlement nobody sent"))
+type Columns<'s> = Vec<Box<dyn ToSql + Send + Sync + 's>>;
+
+macro_rules! columns {
+    ($($column:expr),* $(,)?) => { vec![$(Box::new($column) as _),*] };
 }
 
-async fn settle_each(through: &impl Speaks, items: &[&Settlement]) -> Res<Vec<Settled>> {
-    let ends = items.iter().map(|item| End::of(item)).collect::<Res<Vec<End<'_>>>>()?;
-    let trace = Traces::of(items);
-    let rows = {
-        macro_rules! column {
-            ($item:ident => $value:expr) => {
-                items.iter().map(|$item| $value).collect::<Vec<_>>()
-            };
-            (end $end:ident => $value:expr) => {
-                ends.iter().map(|$end| $value).collect::<Vec<_>>()
-            };
-        }
-        let params: [Param<'_>; 24] = [
-            &column!(s => s.claim.id.0),
-            &column!(s => s.claim.fence.cast_signed()),
-            &column!(s => s.claim.token.cast_signed()),
-            &column!(s => s.attempt.cast_signed()),
-            &column!(s => s.outcome.as_str()),
-            &column!(s => s.error.as_ref().map(|error| error.class.as_str())),
-            &column!(s => s.error.as_ref().map(|error| Text(&error.message))),
-            &column!(s => s.error.as_ref().map(|error| Text(&error.fingerprint))),
-            &trace.exit_codes,
-            &trace.http,
-            &trace.outputs,
-            &trace.dropped,
-            &trace.gaps,
-            &column!(s => At(s.finished_at)),
-            &column!(end end => end.next),
-            &column!(end end => end.run_at),
-            &column!(end end => end.reason),
-            &column!(end end => end.cancel_reason),
-            &column!(end end => end.result),
-            &column!(end end => end.result_dropped),
-            &column!(s => s.retries.cast_signed()),
-            &column!(s => s.retries_before.cast_signed()),
-            &column!(s => s.losses.cast_signed()),
-            &column!(s => s.interruptions.cast_signed()),
-        ];
-        through.rows(Sql::Settle, &params).await?
-    };
-    let row = rows.first().ok_or_else(|| Failure::broken("no answer to a settlement"))?;
-    let answers: Vec<i16> = get(row, 0)?;
-    Ok(answers.into_iter().map(settled).collect())
+fn of<'s, F, T>(from: &[F], one: impl Fn(&F) -> T + 's) -> Vec<T> {
+    from.iter().map(one).collect()
 }
 
-/// Completed, whether or not its end was asked for, and nothing more to say.
+/// What `complete_all` takes.
+fn completed<'s>(items: &[&'s Settlement]) -> Res<Columns<'s>> {
+    let ends = items.iter().map(|item| End::of(item)).collect::<Res<Vec<End<'s>>>>()?;
+    let trace = Traces::of(items);
+    Ok(columns![
+        of(items, |s| s.claim.id.0),
+        of(items, |s| s.claim.fence.cast_signed()),
+        of(items, |s| s.claim.token.cast_signed()),
+        trace.exit_codes,
+        trace.http,
+        trace.outputs,
+        trace.dropped,
+        trace.gaps,
+        of(items, |s| At(s.finished_at)),
+        of(&ends, |end| end.result),
+        of(&ends, |end| end.result_dropped),
+        of(items, |s| s.retries.cast_signed()),
+        of(items, |s| s.retries_before.cast_signed()),
+        of(items, |s| s.losses.cast_signed()),
+        of(items, |s| s.interruptions.cast_signed()),
+    ])
+}
+
+/// What `settle` takes.
+fn ended<'s>(items: &[&'s Settlement]) -> Res<Columns<'s>> {
+    let ends = items.iter().map(|item| End::of(item)).collect::<Res<Vec<End<'s>>>>()?;
+    let errors: Vec<Option<&'s TaskError>> = items.iter().map(|s| s.error.as_ref()).collect();
+    let trace = Traces::of(items);
+    Ok(columns![
+        of(items, |s| s.claim.id.0),
+        of(items, |s| s.claim.fence.cast_signed()),
+        of(items, |s| s.claim.token.cast_signed()),
+        of(items, |s| s.attempt.cast_signed()),
+        of(items, |s| s.outcome.as_str()),
+        of(&errors, |error| error.map(|error| error.class.as_str())),
+        of(&errors, |error| error.map(|error| Text(&error.message))),
+        of(&errors, |error| error.map(|error| Text(&error.fingerprint))),
+        trace.exit_codes,
+        trace.http,
+        trace.outputs,
+        trace.dropped,
+        trace.gaps,
+        of(items, |s| At(s.finished_at)),
+        of(&ends, |end| end.next),
+        of(&ends, |end| end.run_at),
+        of(&ends, |end| end.reason),
+        of(&ends, |end| end.cancel_reason),
+        of(&ends, |end| end.result),
+        of(&ends, |end| end.result_dropped),
+        of(items, |s| s.retries.cast_signed()),
+        of(items, |s| s.retries_before.cast_signed()),
+        of(items, |s| s.losses.cast_signed()),
+        of(items, |s| s.interruptions.cast_signed()),
+    ])
+}
+
 fn completes(item: &Settlement) -> bool {
     let completed = matches!(item.next, Next::Completed { .. });
     completed

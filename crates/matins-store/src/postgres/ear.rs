@@ -4,28 +4,26 @@
 //!   one NOTIFY, because each NOTIFY takes a lock on the whole database while it commits. It is a
 //!   hint, never the truth. What this process has said itself it does not hear.
 //! - A worker's name is locked here. When the process dies, its session ends and the lock is free.
-//!   That is death only when the worker's entry was not touched for a while either, because a
-//!   session may also break and be opened anew; then its claims lapse long before their lease.
+//!   That is death only when the worker's entry was not touched for a while either (`look.rs`),
+//!   because a session may also break and be opened anew; then its claims lapse long before their
+//!   lease.
 //!
 //! Behind a pooler that hands out a session per transaction there is none of this: polling finds
 //! what is new, and the lease tells who is gone.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client};
+use tokio_postgres::{AsyncMessage, Client, Row};
 
 use super::address::Access;
-use super::error::Res;
+use super::error::{Failure, Res};
 use super::link::{Param, Switchboard};
-use super::row;
 use super::sql::Sql;
 use super::text::Text;
-use super::time::At;
 
 /// Rings within this time are one.
 const PACE: Duration = Duration::from_millis(20);
@@ -33,14 +31,11 @@ const PACE: Duration = Duration::from_millis(20);
 /// How long to wait before a broken line is opened again.
 const REOPEN: Duration = Duration::from_millis(500);
 
-/// How often it is looked who is gone.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// How long a worker's name must have been free, and its entry untouched, before it is dead.
-const DEAD_AFTER: Duration = Duration::from_secs(3);
-
 /// How long the database works on any statement of this session.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// How long an answer on this session is waited for: the database gives up before.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 #[derive(Debug)]
 pub(super) struct Ear {
@@ -57,6 +52,16 @@ struct Said {
     /// The worker of this process whose name is to be locked, and that it is a new one.
     worker: Mutex<Option<String>>,
     new_worker: Notify,
+    /// The session, while it listens.
+    session: Mutex<Option<Arc<Client>>>,
+    /// It does not answer: another one is needed.
+    silent: Notify,
+}
+
+impl Said {
+    fn session(&self) -> std::sync::MutexGuard<'_, Option<Arc<Client>>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Ear {
@@ -80,6 +85,32 @@ impl Ear {
         let mut guarded = self.said.worker.lock().unwrap_or_else(PoisonError::into_inner);
         *guarded = Some(worker.to_owned());
         self.said.new_worker.notify_one();
+    }
+
+    /// Whether it is meant to listen.
+    pub(super) fn listens(&self) -> bool {
+        self.task.is_some()
+    }
+
+    /// Asks through this session; `None`: there is none now.
+    pub(super) async fn ask(&self, sql: Sql, params: &[Param<'_>]) -> Option<Res<Vec<Row>>> {
+        let session = self.said.session().clone().filter(|session| !session.is_closed())?;
+        let typed: Vec<_> = params.iter().copied().zip(sql.types().iter().cloned()).collect();
+        let answer = tokio::time::timeout(PATIENCE, session.query_typed(sql.text(), &typed));
+        Some(match answer.await {
+            Ok(answer) => answer.map_err(Failure::from),
+            Err(_) => {
+                self.said.silent.notify_one();
+                Err(Failure::unavailable(format!(
+                    "no answer from the database within {PATIENCE:?}"
+                )))
+            }
+        })
+    }
+
+    /// A worker was found dead.
+    pub(super) fn tell_lost(&self) {
+        self.said.lost.notify_one();
     }
 
     /// Resolves when somebody else has said something.
@@ -117,6 +148,7 @@ impl Line {
             if let Err(failure) = self.listen().await {
                 tracing::debug!(?failure, "not listening to the database");
             }
+            *self.said.session() = None;
             // Whatever was said meanwhile was missed.
             self.said.heard.notify_waiters();
             tokio::time::sleep(REOPEN).await;
@@ -137,25 +169,23 @@ impl Line {
         };
         tokio::select! {
             ended = messages => ended,
-            ended = self.speak(&client) => ended,
+            ended = self.speak(Arc::new(client)) => ended,
+            () = self.said.silent.notified() => Err(Failure::unavailable("no answer")),
         }
     }
 
-    async fn speak(&self, client: &Client) -> Res<()> {
+    async fn speak(&self, client: Arc<Client>) -> Res<()> {
         let limit = LIMIT.as_millis();
         client.batch_execute(&format!("LISTEN matins; SET statement_timeout = {limit}")).await?;
-        self.guard(client).await?;
-        let mut look = tokio::time::interval(LOOK);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut free = Free::default();
+        self.guard(&client).await?;
+        *self.said.session() = Some(client.clone());
         loop {
             tokio::select! {
                 () = self.said.ring.notified() => {
                     client.query_typed(Sql::Notify.text(), &[(&self.name, Type::TEXT)]).await?;
                     tokio::time::sleep(PACE).await;
                 }
-                () = self.said.new_worker.notified() => self.guard(client).await?,
-                _ = look.tick() => self.look(client, &mut free).await?,
+                () = self.said.new_worker.notified() => self.guard(&client).await?,
             }
         }
     }
@@ -166,41 +196,5 @@ impl Line {
         client.batch_execute("SELECT pg_advisory_unlock_all()").await?;
         client.query_typed(Sql::WorkerGuard.text(), &[(&Text(&worker), Type::TEXT)]).await?;
         Ok(())
-    }
-
-    async fn look(&self, client: &Client, free: &mut Free) -> Res<()> {
-        let mut seen = HashMap::new();
-        for row in client.query_typed(Sql::WorkerUnguarded.text(), &[]).await? {
-            seen.insert(row::text(&row, 0)?, At(row::at(&row, 1)?));
-        }
-        for (worker, seen_at) in free.dead(seen) {
-            let params: [(Param<'_>, Type); 2] =
-                [(&Text(&worker), Type::TEXT), (&seen_at, Type::TIMESTAMPTZ)];
-            if !client.query_typed(Sql::WorkerDied.text(), &params).await?.is_empty() {
-                tracing::warn!(worker, "a worker's session is gone and it is not seen any more");
-                self.said.lost.notify_one();
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Since when names have been found free, and when their workers had last been seen then.
-#[derive(Default)]
-struct Free(HashMap<String, (At, Instant)>);
-
-impl Free {
-    /// Those that have been free, and unseen, for long enough.
-    fn dead(&mut self, now_free: HashMap<String, At>) -> Vec<(String, At)> {
-        self.0.retain(|worker, (seen_at, _)| now_free.get(worker) == Some(seen_at));
-        let now = Instant::now();
-        let mut dead = Vec::new();
-        for (worker, seen_at) in now_free {
-            let (_, since) = self.0.entry(worker.clone()).or_insert((seen_at, now));
-            if now.duration_since(*since) >= DEAD_AFTER {
-                dead.push((worker, seen_at));
-            }
-        }
-        dead
     }
 }

@@ -1,5 +1,5 @@
-//! Taking tasks in. A batch that nothing can stand in the way of goes in by one statement; any
-//! other is decided task by task, in the database, where two batches meet.
+//! Taking tasks in. A batch that nothing can stand in the way of goes in all at once; any other is
+//! decided task by task, in the database, where two batches meet.
 
 use jiff::Timestamp;
 use matins_core::store::{Enqueued, LedgerEntry};
@@ -83,7 +83,16 @@ impl<'t> Columns<'t> {
     }
 }
 
-pub(super) async fn accept(pool: &Pool, tasks: &[NewTask], now: Timestamp) -> Res<Vec<Enqueued>> {
+/// What came of an enqueue.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) answer: Enqueued,
+    /// The order of acceptance of one that waits where its own values say; of any other it is not
+    /// told.
+    pub(crate) seq: Option<i64>,
+}
+
+pub(super) async fn accept(pool: &Pool, tasks: &[NewTask], now: Timestamp) -> Res<Vec<Accepted>> {
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
@@ -91,7 +100,7 @@ pub(super) async fn accept(pool: &Pool, tasks: &[NewTask], now: Timestamp) -> Re
     if tasks.iter().all(is_plain) {
         let plain = pool
             .rows(
-                Sql::EnqueuePlain,
+                Sql::EnqueueTold,
                 &[
                     &c.ids,
                     &c.pools,
@@ -110,13 +119,24 @@ pub(super) async fn accept(pool: &Pool, tasks: &[NewTask], now: Timestamp) -> Re
             )
             .await;
         match plain {
-            Ok(_) => return Ok(vec![Enqueued::Created; tasks.len()]),
+            Ok(rows) => return told(&rows, tasks.len()),
             // An id is stored already: nothing was written, and each is looked at.
             Err(failure) if failure.is_unique_violation() => {}
             Err(failure) => return Err(failure),
         }
     }
-    accept_each(pool, tasks, c, now).await
+    let answers = accept_each(pool, tasks, c, now).await?;
+    Ok(answers.into_iter().map(|answer| Accepted { answer, seq: None }).collect())
+}
+
+fn told(rows: &[Row], count: usize) -> Res<Vec<Accepted>> {
+    let row = rows.first().ok_or_else(|| Failure::broken("no answer to an enqueue"))?;
+    let seqs: Vec<i64> = get(row, 0)?;
+    if seqs.len() != count {
+        return Err(Failure::broken(format!("{} answers for {count}", seqs.len())));
+    }
+    let created = |seq| Accepted { answer: Enqueued::Created, seq: Some(seq) };
+    Ok(seqs.into_iter().map(created).collect())
 }
 
 /// Takes one in as part of somebody's transaction.

@@ -73,6 +73,18 @@ impl Floors {
         }
     }
 
+    /// What is known, for a look: it may begin there although the very left is due to be claimed
+    /// from, because whoever claims comes back for that by himself.
+    pub(super) fn known(&self) -> (Vec<i32>, Vec<i64>, Option<Timestamp>) {
+        match &*self.0.lock().expect("no panic holds it") {
+            Some(raised) => {
+                let (lanes, ords) = raised.lanes.iter().unzip();
+                (lanes, ords, raised.due)
+            }
+            None => Default::default(),
+        }
+    }
+
     /// A claim as of `at`, that began so and took so long, saw this.
     pub(super) fn learn(&self, begin: &Begin, seen: &Seen, at: Timestamp, took: Duration) {
         let mut floors = self.0.lock().expect("no panic holds it");

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use matins_core::store::{Enqueued, Result, StoreError};
+use matins_core::store::{Result, StoreError};
 use matins_core::task::NewTask;
 use tokio::sync::{mpsc, oneshot};
 
-use super::enqueue::accept;
+use super::enqueue::{Accepted, accept};
 use super::link::{Pool, Switchboard};
 
 /// Most tasks of a batch of several callers.
@@ -26,7 +26,7 @@ const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(1);
 struct Call {
     tasks: Vec<NewTask>,
     now: Timestamp,
-    reply: oneshot::Sender<Result<Vec<Enqueued>>>,
+    reply: oneshot::Sender<Result<Vec<Accepted>>>,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Gate {
         &self,
         tasks: Vec<NewTask>,
         now: Timestamp,
-    ) -> Result<Vec<Enqueued>> {
+    ) -> Result<Vec<Accepted>> {
         let closed = || StoreError::Unavailable("the store is closed".to_owned());
         let (reply, answer) = oneshot::channel();
         self.calls.send(Call { tasks, now, reply }).await.map_err(|_| closed())?;

@@ -9,7 +9,7 @@
 //! breaks is the caller's to hear of, because a write whose answer was lost may have happened.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -99,7 +99,12 @@ pub(super) struct Pool {
     patience: Duration,
     permits: Semaphore,
     idle: Mutex<Vec<Client>>,
+    /// Why nobody gets a connection any more.
+    barred: Barred,
 }
+
+/// Set when the database must not be worked on by this program any more.
+pub(super) type Barred = Arc<OnceLock<String>>;
 
 impl Pool {
     pub(super) fn new(
@@ -107,6 +112,7 @@ impl Pool {
         access: &Access,
         size: usize,
         patience: Duration,
+        barred: &Barred,
     ) -> Self {
         Self {
             switchboard: switchboard.clone(),
@@ -114,11 +120,15 @@ impl Pool {
             patience,
             permits: Semaphore::new(size.max(1)),
             idle: Mutex::default(),
+            barred: barred.clone(),
         }
     }
 
     /// A connection of one's own, until it is dropped.
     pub(super) async fn lease(&self) -> Res<Lease<'_>> {
+        if let Some(why) = self.barred.get() {
+            return Err(Failure::broken(why.clone()));
+        }
         let waited = tokio::time::timeout(self.patience, self.permits.acquire()).await;
         let permit = match waited {
             Ok(Ok(permit)) => permit,

@@ -2,7 +2,9 @@
 //!
 //! A step that has been applied may never change. During a rolling upgrade an older node finds a
 //! database that is ahead of it: each step is stored with the oldest version that can live with it
-//! (`compatible_from`), and a node works on as long as that is not beyond its own.
+//! (`compatible_from`), and a node works on as long as that is not beyond its own: it looks when it
+//! opens, and whenever it looks for work. A step that others cannot live with is not made while
+//! they are at work.
 
 use std::time::Duration;
 
@@ -45,6 +47,7 @@ pub(super) const ALL: &[Migration] = &[
     step!(14, "0014", "for_everybody"),
     step!(15, "0015", "alerts"),
     step!(16, "0016", "journal"),
+    step!(17, "0017", "whole_batches"),
 ];
 
 /// Steps that programs of earlier versions cannot live with. Every other one only adds: tables,
@@ -116,7 +119,7 @@ pub(super) async fn on_open(
     let applied = applied(&client).await?;
     if !missing(&applied).is_empty() {
         if migrate == Migrate::Manual {
-            let at = applied.len();
+            let at = applied.last().copied().unwrap_or(0);
             return Err(Failure::broken(format!(
                 "its schema has version {at}, this program needs {LATEST}; run `matins migrate`"
             )));
@@ -152,9 +155,9 @@ fn missing(applied: &[i32]) -> &'static [Migration] {
     &ALL[applied.len().min(ALL.len())..]
 }
 
-/// How many steps a database has.
+/// The version of a database's schema; 0: it has none.
 pub(super) async fn version(client: &Client) -> Res<u32> {
-    Ok(applied(client).await?.len() as u32)
+    Ok(applied(client).await?.last().map_or(0, |version| version.cast_unsigned()))
 }
 
 /// Versions in the database, checked against this program's.
@@ -177,17 +180,44 @@ async fn applied(client: &Client) -> Res<Vec<i32>> {
                     "step {version} of its schema is not the one this program knows"
                 )));
             }
-            None if compatible_from.cast_unsigned() <= LATEST => {}
             None => {
-                return Err(Failure::broken(format!(
-                    "its schema has version {version}, which programs that know less than \
-                     {compatible_from} cannot use, and this one knows {LATEST}; use a newer matins"
-                )));
+                if let Some(why) = outgrown(version, compatible_from) {
+                    return Err(Failure::broken(why));
+                }
             }
         }
         versions.push(version);
     }
     Ok(versions)
+}
+
+/// Why this program cannot live with a step that it does not know; `None`: it can.
+pub(super) fn outgrown(version: i32, compatible_from: i32) -> Option<String> {
+    (compatible_from.cast_unsigned() > LATEST).then(|| {
+        format!(
+            "its schema has version {version}, which programs that know less than \
+             {compatible_from} cannot use, and this one knows {LATEST}; use a newer matins"
+        )
+    })
+}
+
+/// Programs that are at work could not live with a breaking step, and are not asked again before
+/// their next look.
+async fn refuse_beside_others(client: &Client, steps: &[Migration]) -> Res<()> {
+    let Some(step) = steps.iter().find(|step| BREAKING.contains(&step.version)) else {
+        return Ok(());
+    };
+    let at_work = "SELECT string_agg(name, ', ' ORDER BY name) FROM matins.worker
+        WHERE NOT retired AND lease_until >= clock_timestamp()";
+    let rows = client.query_typed(at_work, &[]).await?;
+    match rows.first().map(|row| row.try_get::<_, Option<&str>>(0)).transpose()?.flatten() {
+        Some(names) => Err(Failure::broken(format!(
+            "step {} of its schema cannot be made while older programs are at work: stop {names}, \
+             or wait until their leases are over",
+            step.version
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Other nodes may be at work: a step that meets them crosswise is tried again, and one that waits
@@ -218,8 +248,12 @@ async fn in_transaction(client: &Client) -> Res<Vec<Migration>> {
     }
     client.batch_execute(LEDGER).await?;
     // Another process may have been quicker.
-    let missing = missing(&applied(client).await?);
+    let applied = applied(client).await?;
+    let missing = missing(&applied);
     client.batch_execute(LOCK_TIMEOUT).await?;
+    if !applied.is_empty() {
+        refuse_beside_others(client, missing).await?;
+    }
     for migration in missing {
         client.batch_execute("SET LOCAL search_path = matins, pg_temp").await?;
         client.batch_execute(migration.sql).await?;

@@ -60,16 +60,17 @@ impl PostgresStore {
     }
 
     pub(super) async fn take_tray(&self, turn: &Turn) -> Res<Option<Tray>> {
-        let params: [super::link::Param<'_>; 3] =
-            [&Text(&turn.teller), &At(turn.now), &At(turn.until)];
-        let taken = self.work.one(Sql::TurnTake, &params).await?;
-        let Some(taken) = taken.filter(|row| matches!(get(row, 0), Ok(true))) else {
+        let limit = i64::try_from(turn.limit).unwrap_or(i64::MAX);
+        let params: [super::link::Param<'_>; 4] =
+            [&Text(&turn.teller), &At(turn.now), &At(turn.until), &limit];
+        let rows = self.work.rows(Sql::TurnTake, &params).await?;
+        let Some(taken) = rows.first().filter(|row| matches!(get(row, 7), Ok(true))) else {
             return Ok(None);
         };
-        let state = row::opt_text(&taken, 1)?;
-        let limit = i64::try_from(turn.limit).unwrap_or(i64::MAX);
-        let rows = self.work.rows(Sql::AlertUnread, &[&limit]).await?;
-        Ok(Some(Tray { state, unread: rows.iter().map(numbered).collect::<Res<_>>()? }))
+        let state = row::opt_text(taken, 8)?;
+        let waits = |row: &&Row| matches!(get::<Option<i64>>(row, 0), Ok(Some(_)));
+        let unread = rows.iter().filter(waits).map(numbered).collect::<Res<_>>()?;
+        Ok(Some(Tray { state, unread }))
     }
 
     pub(super) async fn file_read(&self, teller: &str, read: &[u64], state: &str) -> Res<bool> {

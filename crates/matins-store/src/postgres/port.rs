@@ -13,9 +13,9 @@ use matins_core::page::{Page, PageRequest};
 use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
 use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
-    Lapsed, LedgerEntry, Order, Outbox, Pruned, Queue, Records, Result, Retention, Retried,
-    SettingChange, Settings, Settled, Stats, Store, StoreInfo, TaskFilter, Timetables, Token, Tray,
-    Turn, Worker,
+    Lapsed, LedgerEntry, Look, LookRequest, Order, Outbox, Pruned, Queue, Records, Result,
+    Retention, Retried, SettingChange, Settings, Settled, Stats, Store, StoreInfo, TaskFilter,
+    Timetables, Token, Tray, Turn, Worker,
 };
 use matins_core::task::{
     Attempt, Claim, Dismissal, NewTask, State, Task, TaskId, WorkerId, order_key,
@@ -25,6 +25,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::claim::uuids;
+use super::enqueue::Accepted;
 use super::error::{Failure, Res};
 use super::link::Param;
 use super::migrate::LATEST;
@@ -36,14 +37,8 @@ use super::time::At;
 #[async_trait]
 impl Queue for PostgresStore {
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
-        let first = tasks.iter().map(|task| order_key(task.run_at, task.priority)).min();
-        let answers = self.gate.enqueue(tasks, now).await?;
-        if let Some(first) = first {
-            self.floors.lower(first);
-        }
-        self.ear.ring();
-        Ok(answers)
+        let told = self.enqueue_told(tasks, now).await?;
+        Ok(told.into_iter().map(|accepted| accepted.answer).collect())
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
@@ -148,6 +143,22 @@ impl Queue for PostgresStore {
 }
 
 impl PostgresStore {
+    /// As `enqueue`, with the order of acceptance of what is known to wait.
+    pub(crate) async fn enqueue_told(
+        &self,
+        tasks: Vec<NewTask>,
+        now: Timestamp,
+    ) -> Result<Vec<Accepted>> {
+        self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
+        let first = tasks.iter().map(|task| order_key(task.run_at, task.priority)).min();
+        let answers = self.gate.enqueue(tasks, now).await?;
+        if let Some(first) = first {
+            self.floors.lower(first);
+        }
+        self.ear.ring();
+        Ok(answers)
+    }
+
     /// Does something to some tasks; answers what came of each, and the task as it is now.
     async fn act(
         &self,
@@ -279,7 +290,6 @@ impl Records for PostgresStore {
     }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.catch_up(now).await?;
         Ok(self.figures(now).await?)
     }
 
@@ -375,6 +385,10 @@ impl Store for PostgresStore {
 
     async fn clock(&self) -> Result<Option<Timestamp>> {
         Ok(Some(self.ask_the_time().await?))
+    }
+
+    async fn look(&self, request: &LookRequest) -> Result<Look> {
+        Ok(self.look_round(request).await?)
     }
 
     async fn changed(&self) {

@@ -34,10 +34,9 @@ statements! {
     TaskHits = "task_hits" [TEXT, TEXT, UUID, UUID],
     TaskBounds = "task_bounds" [],
     TaskLast = "task_last" [],
-    TaskRunAt = "task_run_at" [INT8_ARRAY],
     AttemptList = "attempt_list" [UUID],
     LaneLoad = "lane_load" [],
-    EnqueuePlain = "enqueue_plain" [
+    EnqueueTold = "enqueue_told" [
         UUID_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT2_ARRAY, TIMESTAMPTZ_ARRAY,
         TIMESTAMPTZ_ARRAY, TEXT_ARRAY, INT8_ARRAY, TEXT_ARRAY, INT8_ARRAY, TEXT_ARRAY, TIMESTAMPTZ,
     ],
@@ -62,7 +61,7 @@ statements! {
         TEXT, TEXT, TEXT_ARRAY, UUID_ARRAY, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ,
     ],
     ClaimedBefore = "claimed_before" [TEXT, INT8],
-    CompletePlain = "complete_plain" [
+    CompleteAll = "complete_all" [
         UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, BYTEA_ARRAY, INT8_ARRAY,
         INT8_ARRAY, TIMESTAMPTZ_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY,
         INT4_ARRAY,
@@ -73,12 +72,24 @@ statements! {
         INT2_ARRAY, TIMESTAMPTZ_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY,
         INT4_ARRAY, INT4_ARRAY, INT4_ARRAY,
     ],
+    EndRuns = "end_runs" [
+        UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, BYTEA_ARRAY, INT8_ARRAY,
+        INT8_ARRAY, TIMESTAMPTZ_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY,
+        INT4_ARRAY,
+        UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY,
+        TEXT_ARRAY, INT4_ARRAY, INT4_ARRAY, BYTEA_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY,
+        INT2_ARRAY, TIMESTAMPTZ_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY,
+        INT4_ARRAY, INT4_ARRAY, INT4_ARRAY,
+    ],
     WorkerPut = "worker_put" [
         TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, BOOL, BOOL, TEXT, TEXT,
     ],
     WorkerBeat = "worker_beat" [TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, BOOL, BOOL, TEXT, TEXT],
     WorkerGuard = "worker_guard" [TEXT],
-    WorkerUnguarded = "worker_unguarded" [],
+    Look = "look" [
+        TEXT_ARRAY, TEXT_ARRAY, INT4_ARRAY, INT8_ARRAY, TIMESTAMPTZ, BOOL, BOOL, TIMESTAMPTZ,
+        TIMESTAMPTZ,
+    ],
     WorkerDied = "worker_died" [TEXT, TIMESTAMPTZ],
     WorkerRetire = "worker_retire" [TEXT],
     WorkerList = "worker_list" [],
@@ -96,7 +107,6 @@ statements! {
     SchedulePage = "schedule_page" [TEXT, INT8],
     ScheduleDue = "schedule_due" [TIMESTAMPTZ, INT8],
     ScheduleNext = "schedule_next" [TIMESTAMPTZ],
-    ScheduleOverdue = "schedule_overdue" [TIMESTAMPTZ],
     Live = "live" [UUID],
     Fire = "fire" [JSONB, TIMESTAMPTZ],
     OccurrencePage = "occurrence_page" [INT8, INT8],
@@ -118,18 +128,16 @@ statements! {
     NoteGet = "note_get" [TEXT],
     NotePut = "note_put" [TEXT, TEXT],
     AlertRaise = "alert_raise" [TIMESTAMPTZ_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BOOL_ARRAY, TEXT_ARRAY, BOOL],
-    AlertUnread = "alert_unread" [INT8],
     AlertPage = "alert_page" [INT8, INT8],
     AlertPrune = "alert_prune" [TIMESTAMPTZ, INT8],
-    TurnTake = "turn_take" [TEXT, TIMESTAMPTZ, TIMESTAMPTZ],
+    TurnTake = "turn_take" [TEXT, TIMESTAMPTZ, TIMESTAMPTZ, INT8],
     AlertFile = "alert_file" [TEXT, INT8_ARRAY, TEXT],
     Notify = "notify" [TEXT],
     IsBehind = "is_behind" [TIMESTAMPTZ],
     FollowClock = "follow_clock" [TIMESTAMPTZ],
     CatchUp = "catch_up" [TIMESTAMPTZ, INT4],
-    TallyRead = "tally_read" [],
     TallyFold = "tally_fold" [INT4],
-    ReadyHeads = "ready_heads" [INT8],
+    Figures = "figures" [TIMESTAMPTZ, TIMESTAMPTZ],
     SlotRivals = "slot_rivals" [],
     PlaceOfTask = "place_of_task" [TEXT, TEXT, INT4, INT8],
     LaneAhead = "lane_ahead" [TEXT, INT8, INT8, INT8],
@@ -168,10 +176,8 @@ impl Sql {
             | Self::RunningLapsed
             | Self::CatchUp
             | Self::TallyFold
-            | Self::TallyRead
-            | Self::ScheduleOverdue
-            | Self::SlotRivals
-            | Self::ReadyHeads => Some(UPKEEP_LIMIT),
+            | Self::Figures
+            | Self::SlotRivals => Some(UPKEEP_LIMIT),
             _ => None,
         }
     }

@@ -1,18 +1,20 @@
 //! Figures of the store, and what stands in a task's way. From counters and heads of lanes;
 //! nothing here counts history.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use matins_core::store::Stats;
 use matins_core::task::{Name, State, Task, order_key};
 use matins_core::why::Surroundings;
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, Json};
 
 use super::PostgresStore;
-use super::error::Res;
+use super::error::{Failure, Res};
 use super::row::{self, get};
 use super::sql::Sql;
-use super::text::Text;
+use super::text::{Text, decode};
 use super::time::At;
 
 /// How late a schedule must be to count as overdue.
@@ -43,11 +45,24 @@ impl PostgresStore {
     }
 
     pub(super) async fn figures(&self, now: Timestamp) -> Res<Stats> {
-        self.work.rows(Sql::TallyFold, &[&TALLY_MAX]).await?;
+        self.follow_clock(now).await?;
+        let params: [super::link::Param<'_>; 2] = [&At(now), &At(now - OVERDUE)];
+        let read = async || {
+            let row = self.work.one(Sql::Figures, &params).await?;
+            row.ok_or_else(|| Failure::broken("no figures"))
+        };
+        let mut row = read().await?;
+        if get::<Option<bool>>(&row, 0)?.unwrap_or(false) {
+            self.work.rows(Sql::CatchUp, &[&At(now), &CATCH_UP]).await?;
+            row = read().await?;
+        }
+        if get::<i64>(&row, 1)? > i64::from(TALLY_MAX) {
+            self.work.rows(Sql::TallyFold, &[&TALLY_MAX]).await?;
+        }
         let mut stats = Stats::default();
-        for row in self.work.rows(Sql::TallyRead, &[]).await? {
-            let count = u64::try_from(get::<i64>(&row, 2)?).unwrap_or(0);
-            let state = match get::<i32>(&row, 1)? {
+        for (pool, place, count) in list::<(String, i32, i64)>(&row, 2)? {
+            let count = u64::try_from(count).unwrap_or(0);
+            let state = match place {
                 1..=4 => State::Pending,
                 5 => State::Running,
                 6 => State::Completed,
@@ -59,78 +74,44 @@ impl PostgresStore {
                 }
             };
             if count > 0 {
-                *stats.tasks.entry((row::name(&row, 0)?, state)).or_default() += count;
+                *stats.tasks.entry((decode(&pool).into(), state)).or_default() += count;
             }
         }
-        self.look_at_lines(&mut stats).await?;
-        let overdue = self.work.one(Sql::ScheduleOverdue, &[&At(now - OVERDUE)]).await?;
-        stats.schedules_overdue =
-            overdue.map(|row| get::<i64>(&row, 0)).transpose()?.unwrap_or(0).cast_unsigned();
+        let surplus = self.surplus_of(&list(&row, 3)?).await?;
+        look_at_lines(&mut stats, &surplus, list(&row, 4)?);
+        stats.schedules_overdue = get::<i64>(&row, 5)?.cast_unsigned();
         Ok(stats)
     }
 
     async fn surplus(&self) -> Res<Surplus> {
+        let rows = self.work.rows(Sql::SlotRivals, &[]).await?;
+        let rival = |row: &Row| {
+            let (kind, key) = (get::<String>(row, 0)?, get::<String>(row, 1)?);
+            Ok((kind, key, get(row, 2)?, get(row, 3)?, get(row, 4)?, get(row, 5)?))
+        };
+        self.surplus_of(&rows.iter().map(rival).collect::<Res<Vec<Rival>>>()?).await
+    }
+
+    async fn surplus_of(&self, rivals: &[Rival]) -> Res<Surplus> {
         let mut surplus = Surplus::new();
-        let rivals = self.work.rows(Sql::SlotRivals, &[]).await?;
         if rivals.is_empty() {
             return Ok(surplus);
         }
         let settings = self.load_settings().await?;
         let per_key = |kind: &str| settings.limits.get(kind).map_or(1, |limit| limit.per_key);
-        let mut before: Option<((String, String), i32)> = None;
-        for row in &rivals {
-            let key = (row::text(row, 0)?, row::text(row, 1)?);
-            let (lane, ord, seq): (i32, i64, i64) = (get(row, 2)?, get(row, 3)?, get(row, 4)?);
+        let mut before: Option<((&str, &str), i32)> = None;
+        for (kind, key, lane, ord, seq, running) in rivals {
+            let key = (kind.as_str(), key.as_str());
             let used = match &before {
                 Some((last, used)) if *last == key => *used,
-                _ => get(row, 5)?,
+                _ => *running,
             };
-            if i64::from(used) >= i64::from(per_key(&key.0)) {
-                surplus.insert(seq, (lane, ord));
+            if i64::from(used) >= i64::from(per_key(&decode(kind))) {
+                surplus.insert(*seq, (*lane, *ord));
             }
             before = Some((key, used + 1));
         }
         Ok(surplus)
-    }
-
-    /// What counts as ready, and when the foremost of it in each pool became due.
-    async fn look_at_lines(&self, stats: &mut Stats) -> Res<()> {
-        let surplus = self.surplus().await?;
-        let most_extra = i64::try_from(surplus.len()).unwrap_or(i64::MAX - 1) + 1;
-        let mut heads: BTreeMap<i32, Head> = BTreeMap::new();
-        for row in self.work.rows(Sql::ReadyHeads, &[&most_extra]).await? {
-            let lane = get(&row, 0)?;
-            let place: (i64, i64) = (get(&row, 2)?, get(&row, 3)?);
-            let pool = row::name(&row, 1)?;
-            let count = get(&row, 4)?;
-            let head = heads.entry(lane).or_insert(Head { pool, count, first: None });
-            if head.first.is_none() && !surplus.contains_key(&place.1) {
-                head.first = Some(place);
-            }
-        }
-        let mut foremost: BTreeMap<Name, (i64, i64)> = BTreeMap::new();
-        for (lane, Head { pool, count, first: head }) in heads {
-            let extra = surplus.values().filter(|(own, _)| *own == lane).count() as i64;
-            if count - extra <= 0 {
-                continue;
-            }
-            *stats.ready.entry(pool.clone()).or_default() += (count - extra).cast_unsigned();
-            if let Some(head) = head {
-                let first = foremost.entry(pool).or_insert(head);
-                *first = (*first).min(head);
-            }
-        }
-        let seqs: Vec<i64> = foremost.values().map(|(_, seq)| *seq).collect();
-        let mut times: HashMap<i64, Timestamp> = HashMap::new();
-        for row in self.work.rows(Sql::TaskRunAt, &[&seqs]).await? {
-            times.insert(get(&row, 0)?, row::at(&row, 1)?);
-        }
-        for (pool, (_, seq)) in foremost {
-            if let Some(run_at) = times.get(&seq) {
-                stats.oldest_ready.insert(pool, *run_at);
-            }
-        }
-        Ok(())
     }
 
     pub(super) async fn surroundings_of(&self, task: &Task, now: Timestamp) -> Res<Surroundings> {
@@ -211,11 +192,48 @@ impl PostgresStore {
     }
 }
 
-/// A lane that has tasks in line, and the place of the first that could start.
-struct Head {
-    pool: Name,
-    count: i64,
-    first: Option<(i64, i64)>,
+/// A task in line whose key stands in several lanes: type, key, lane, place, order of acceptance,
+/// and how many of the key run.
+type Rival = (String, String, i32, i64, i64, i32);
+
+/// One of the first of a lane: lane, pool, place, order of acceptance, when it became due in
+/// microseconds, and how many the lane has.
+type Head = (i32, String, i64, i64, i64, i64);
+
+fn list<T>(row: &Row, column: usize) -> Res<Vec<T>>
+where
+    for<'r> Json<Vec<T>>: FromSql<'r>,
+{
+    Ok(get::<Option<Json<Vec<T>>>>(row, column)?.map_or_else(Vec::new, |json| json.0))
+}
+
+/// What counts as ready, and when the foremost of it in each pool became due.
+fn look_at_lines(stats: &mut Stats, surplus: &Surplus, heads: Vec<Head>) {
+    let mut extra: BTreeMap<i32, i64> = BTreeMap::new();
+    for (lane, _) in surplus.values() {
+        *extra.entry(*lane).or_default() += 1;
+    }
+    let mut foremost: BTreeMap<Name, (i64, i64, i64)> = BTreeMap::new();
+    let mut counted = None;
+    for (lane, pool, ord, seq, run_at, count) in heads {
+        let count = count - extra.get(&lane).copied().unwrap_or_default();
+        if count <= 0 {
+            continue;
+        }
+        let pool = Name::from(decode(&pool));
+        if counted.replace(lane) != Some(lane) {
+            *stats.ready.entry(pool.clone()).or_default() += count.cast_unsigned();
+        }
+        if !surplus.contains_key(&seq) {
+            let first = foremost.entry(pool).or_insert((ord, seq, run_at));
+            *first = (*first).min((ord, seq, run_at));
+        }
+    }
+    for (pool, (.., run_at)) in foremost {
+        if let Ok(run_at) = Timestamp::from_microsecond(run_at) {
+            stats.oldest_ready.insert(pool, run_at);
+        }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -56,7 +56,12 @@ impl Looks {
         change(looks.entry(pool.clone()).or_default())
     }
 
-    /// Something may be there that no hint tells of.
+    /// Something may be there in a pool that no hint tells of.
+    pub(super) fn doubt(&self, pool: &Name) {
+        self.with(pool, |look| look.plain = None);
+    }
+
+    /// Something may be there, in any pool.
     pub(super) fn doubt_all(&self) {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         looks.values_mut().for_each(|look| look.plain = None);

@@ -1,7 +1,7 @@
 //! What Redis knows of a task: enough to find it in line, nothing that would be missed.
 
 use jiff::Timestamp;
-use matins_core::task::{Name, TaskId, order_key};
+use matins_core::task::{Name, NewTask, TaskId, order_key};
 use uuid::Uuid;
 
 /// A pending task in a line.
@@ -22,6 +22,20 @@ pub(crate) struct Hint {
 }
 
 impl Hint {
+    /// Of a task that waits where its own values say; its order of acceptance is still to come.
+    pub(super) fn of_new(task: &NewTask, now: Timestamp) -> Self {
+        Self {
+            id: task.id,
+            seq: 0,
+            priority: task.priority,
+            pool: task.pool.clone(),
+            kind: task.kind.clone(),
+            run_at: task.run_at,
+            tied: false,
+            later: task.run_at > now,
+        }
+    }
+
     /// The same for as long as the task lives, and in the order of acceptance.
     pub(super) fn member(&self) -> String {
         let Self { id, seq, priority, pool, kind, .. } = self;

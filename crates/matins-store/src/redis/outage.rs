@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use matins_core::outage::{Change, Contact, Entry, Mode, Seal};
-use matins_core::store::{Enqueued, Queue as _, Result, Store as _, StoreError};
+use matins_core::store::{Enqueued, Result, Store as _, StoreError};
 use matins_core::task::{Durability, NewTask, Task, TaskId};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -39,8 +39,8 @@ use super::known::{self, Known};
 use super::link::Link;
 use super::spool::{READ, Spool};
 use crate::own_thread::OwnThread;
-use crate::postgres::PostgresStore;
 use crate::postgres::prune::ENTRIES_KEPT;
+use crate::postgres::{Accepted, PostgresStore};
 
 /// What a node does when PostgreSQL is away.
 #[derive(Debug, Clone)]
@@ -181,21 +181,23 @@ impl Outage {
         &self,
         tasks: Vec<NewTask>,
         now: Timestamp,
-    ) -> Result<Vec<Enqueued>> {
+    ) -> Result<Vec<Accepted>> {
         let mut again = false;
         loop {
             if self.decided().await == Mode::Outage {
                 let count = tasks.len();
                 let durability = self.journal.accept(tasks, now).await?;
                 self.entries.fetch_add(count as u64, Ordering::Relaxed);
-                return Ok(vec![Enqueued::Journalled(durability); count]);
+                let kept = || Accepted { answer: Enqueued::Journalled(durability), seq: None };
+                return Ok((0..count).map(|_| kept()).collect());
             }
             // What became of a call that is given up is unknown: its ids make the second time the
             // same one.
-            match self.meanwhile(self.store.enqueue(tasks.clone(), now)).await {
+            match self.meanwhile(self.store.enqueue_told(tasks.clone(), now)).await {
                 Ok(mut answers) => {
                     if again {
-                        tasks.iter().zip(&mut answers).for_each(|(task, answer)| own(task, answer));
+                        let pairs = tasks.iter().zip(&mut answers);
+                        pairs.for_each(|(task, accepted)| own(task, &mut accepted.answer));
                     }
                     return Ok(answers);
                 }

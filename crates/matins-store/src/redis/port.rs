@@ -11,31 +11,41 @@ use matins_core::page::{Page, PageRequest};
 use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
 use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
-    Lapsed, LedgerEntry, Order, Outbox, Part, Pruned, Queue, Records, Result, Retention, Retried,
-    SettingChange, Settings, Settled, Stats, Store, StoreInfo, Stray, TaskFilter, Timetables,
-    Token, Tray, Turn, Worker,
+    Lapsed, LedgerEntry, Look, LookRequest, Order, Outbox, Part, Pruned, Queue, Records, Result,
+    Retention, Retried, SettingChange, Settings, Settled, Stats, Store, StoreInfo, Stray,
+    TaskFilter, Timetables, Token, Tray, Turn, Worker,
 };
 use matins_core::task::{Attempt, Claim, NewTask, State, Task, TaskId, WorkerId};
 use matins_core::why::Surroundings;
 use uuid::Uuid;
 
 use super::RedisStore;
+use super::hint::Hint;
 use super::pusher::{Note, Trouble};
+use crate::postgres::Accepted;
 
 #[async_trait]
 impl Queue for RedisStore {
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
-        let answers = match &self.outage {
+        let hints: Vec<Hint> = tasks.iter().map(|task| Hint::of_new(task, now)).collect();
+        let told = match &self.outage {
             Some(outage) => outage.enqueue(tasks, now).await?,
-            None => self.store.enqueue(tasks, now).await?,
+            None => self.store.enqueue_told(tasks, now).await?,
         };
-        let new = answers.iter().zip(ids).filter_map(|(answer, id)| match answer {
-            Enqueued::Created => Some(id),
-            Enqueued::Replaced(task) => Some(task.id),
-            Enqueued::Existing(_) | Enqueued::Rejected(_) | Enqueued::Journalled(_) => None,
-        });
-        self.moved(new.collect()).await;
+        let (mut new, mut asked, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+        for (hint, Accepted { answer, seq }) in hints.into_iter().zip(told) {
+            match (&answer, seq) {
+                (Enqueued::Created, Some(seq)) => new.push(Hint { seq, ..hint }),
+                (Enqueued::Created, None) => asked.push(hint.id),
+                (Enqueued::Replaced(task), _) => asked.push(task.id),
+                (Enqueued::Existing(_) | Enqueued::Rejected(_) | Enqueued::Journalled(_), _) => {}
+            }
+            answers.push(answer);
+        }
+        if !new.is_empty() {
+            self.tell(Note::Push(new)).await;
+        }
+        self.moved(asked).await;
         Ok(answers)
     }
 
@@ -339,6 +349,17 @@ impl Store for RedisStore {
         self.store.heartbeat(node_id, schedules, at).await?;
         self.show_heartbeat(node_id, schedules, at).await;
         Ok(())
+    }
+
+    async fn look(&self, request: &LookRequest) -> Result<Look> {
+        let answer = self.store.look(request).await;
+        if let Some(outage) = &self.outage {
+            outage.heed(&answer);
+        }
+        let look = answer?;
+        // The claim that follows must not believe Redis that there is nothing.
+        look.pools.iter().for_each(|pool| self.looks.doubt(pool));
+        Ok(look)
     }
 
     async fn changed(&self) {

@@ -4,6 +4,7 @@
 //! that follows finds the hint. When the buffer is full, or Redis does not take it, hints are
 //! missing: the lines are then not known any more ([`Link::owe`]), until they have been read anew.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,6 +37,8 @@ const PACE: Duration = Duration::from_millis(20);
 pub(super) enum Note {
     /// Something happened to these: where they wait now is asked.
     Ask(Vec<TaskId>),
+    /// These wait since just now.
+    Push(Vec<Hint>),
     /// These do not wait any more.
     Drop(Vec<Hint>),
     Dead(Vec<TaskId>, Timestamp),
@@ -148,12 +151,13 @@ impl Work {
 
     async fn carry_out(&mut self, notes: Vec<Note>) -> Result<(), Trouble> {
         let mut asked = Vec::new();
-        let mut hints = Vec::new();
-        let mut gone = Vec::new();
+        let mut hints: Vec<Hint> = Vec::new();
+        let mut gone: Vec<Hint> = Vec::new();
         let mut dead = redis::pipe();
         for note in notes {
             match note {
                 Note::Ask(ids) => asked.extend(ids),
+                Note::Push(more) => hints.extend(more),
                 Note::Drop(more) => gone.extend(more),
                 Note::Dead(ids, at) => {
                     let key = self.link.key("task:dead_letter");
@@ -167,6 +171,11 @@ impl Work {
                     dead.zrem(&key, ids).ignore();
                 }
             }
+        }
+        if !gone.is_empty() {
+            // Claimed before anybody was told that it waits.
+            let gone: HashSet<TaskId> = gone.iter().map(|hint| hint.id).collect();
+            hints.retain(|hint| !gone.contains(&hint.id));
         }
         // A hint that comes after its task was claimed costs a look; one that is dropped before it
         // comes would be missed.

@@ -26,15 +26,15 @@ const CALLS: [(&str, &str); 5] = [
          interval '1 hour', clock_timestamp(), '{1}', '{0}', '2020-01-01')",
     ),
     (
-        "complete_plain",
-        "SELECT matins.complete_plain(array_agg(id), array_agg(fence), array_agg(token), NULL, \
+        "complete_all",
+        "SELECT matins.complete_all(array_agg(id), array_agg(fence), array_agg(token), NULL, \
          NULL, NULL, NULL, NULL, array_agg(now()), NULL, NULL, array_agg(0), array_agg(0), \
          array_agg(0), array_agg(0)) FROM (SELECT * FROM matins.running AS r WHERE id = ANY(ARRAY( \
          SELECT id FROM matins.task ORDER BY seq LIMIT 100))) AS r",
     ),
     (
-        "enqueue_plain",
-        "SELECT matins.enqueue_plain(array_agg(matins.new_id()), array_agg('default'::text), \
+        "enqueue_told",
+        "SELECT matins.enqueue_told(array_agg(matins.new_id()), array_agg('default'::text), \
          array_agg('noop'::text), array_agg('{}'::text), array_agg(0::smallint), \
          array_agg(now()), array_agg(NULL::timestamptz), array_agg(NULL::text), \
          array_agg(NULL::bigint), array_agg(NULL::text), array_agg(NULL::bigint), \

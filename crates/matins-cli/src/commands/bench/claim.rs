@@ -107,13 +107,15 @@ pub(super) async fn compare(
 pub(super) struct Shelf {
     store: Arc<dyn Store>,
     worker: WorkerId,
+    /// `None`: any.
+    pool: Option<Name>,
     kinds: Arc<BTreeSet<Name>>,
 }
 
 impl Shelf {
-    pub(super) fn on(store: Arc<dyn Store>) -> Self {
+    pub(super) fn on(store: Arc<dyn Store>, pool: Option<Name>) -> Self {
         let kinds = [KIND, LIMITED, KEYED].into_iter().map(Name::from).collect();
-        Self { store, worker: WorkerId("bench".into()), kinds: Arc::new(kinds) }
+        Self { store, worker: WorkerId("bench".into()), pool, kinds: Arc::new(kinds) }
     }
 
     async fn fill(
@@ -122,7 +124,7 @@ impl Shelf {
         store: Arc<dyn Store>,
         amounts: Amounts,
     ) -> Result<Self> {
-        let shelf = Self::on(store);
+        let shelf = Self::on(store, None);
         let says = |what: &str, n: usize| bench.says(format!("claim: {name} store, {n} {what}"));
         says("finished", amounts.finished);
         shelf.put(amounts.finished, |_| {}).await?;
@@ -193,7 +195,7 @@ impl Shelf {
         let now = Timestamp::now();
         let request = ClaimRequest {
             worker: self.worker.clone(),
-            pool: None,
+            pool: self.pool.clone(),
             types: Types::Only(self.kinds.clone()),
             ids: None,
             max,

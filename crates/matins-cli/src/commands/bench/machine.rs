@@ -25,6 +25,8 @@ pub(super) struct Machine {
     pub(super) sqlite: &'static str,
     /// The server that was measured, when it was one.
     pub(super) postgres: Option<String>,
+    /// The Redis in front of it.
+    pub(super) redis: Option<String>,
 }
 
 impl Machine {
@@ -45,6 +47,7 @@ impl Machine {
             optimized: !cfg!(debug_assertions),
             sqlite: matins_store::sqlite::rusqlite::version(),
             postgres: None,
+            redis: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The same questions to the PostgreSQL store, each beside bare statements on the same server.
 //!
-//! Every round has a database of its own there, so that it begins as empty as the others.
+//! Every round has a database of its own there, so that it begins as empty as the others, and with
+//! Redis in front a prefix of its own.
 
 pub(super) mod pressure;
 pub(super) mod throughput;
@@ -8,10 +9,10 @@ pub(super) mod throughput;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use matins_core::store::Store;
-use matins_store::PostgresStore;
 use matins_store::postgres::bare::{self, Bare, Scratch};
 use matins_store::postgres::filling::Filling;
 use matins_store::postgres::{self, Migrate};
+use matins_store::{PostgresStore, RedisStore, redis};
 
 use super::Size;
 use super::claim::{self, Amounts, KIND, SMALL, Shelf};
@@ -19,7 +20,7 @@ use super::figures::{Figures, Spec, Unit};
 use super::latency::{self, Probe};
 use super::node::{self, POOL};
 use super::workbench::Workbench;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
 /// A commit of one row, between the rounds of all the others.
 const COMMIT: Spec = Spec {
@@ -33,16 +34,31 @@ const COMMIT: Spec = Spec {
 pub(super) struct Server {
     url: String,
     connections: usize,
+    redis: Option<String>,
     made: Mutex<Vec<Arc<Scratch>>>,
 }
 
 impl Server {
-    pub(super) fn new(url: &str, connections: usize) -> Self {
-        Self { url: url.to_owned(), connections, made: Mutex::default() }
+    pub(super) fn new(url: &str, connections: usize, redis: Option<String>) -> Self {
+        Self { url: url.to_owned(), connections, redis, made: Mutex::default() }
     }
 
-    pub(super) async fn version(&self) -> Result<String> {
-        bare::version(&self.url).await.map_err(node::said)
+    /// What the servers say they are.
+    pub(super) async fn versions(&self) -> Result<(Option<String>, Option<String>)> {
+        let version = bare::version(&self.url).await.map_err(node::said)?;
+        let Some(address) = &self.redis else { return Ok((Some(version), None)) };
+        let scratch = self.database().await?;
+        let store = self.in_front(&scratch, address).await?;
+        let redis = store.identity().version;
+        store.close().await.map_err(node::said)?;
+        self.clear().await?;
+        if redis.is_empty() {
+            return Err(Failure::unreachable(format!(
+                "no Redis at {}",
+                redis::location(address).map_err(node::said)?
+            )));
+        }
+        Ok((Some(version), Some(redis)))
     }
 
     async fn database(&self) -> Result<Arc<Scratch>> {
@@ -53,19 +69,41 @@ impl Server {
     }
 
     async fn open(&self, scratch: &Scratch) -> Result<Arc<dyn Store>> {
+        Ok(match &self.redis {
+            Some(address) => Arc::new(self.in_front(scratch, address).await?),
+            None => Arc::new(self.plain(scratch).await?),
+        })
+    }
+
+    async fn plain(&self, scratch: &Scratch) -> Result<PostgresStore> {
         let options = postgres::Options {
             migrate: Migrate::Auto,
             connections: self.connections,
             ..Default::default()
         };
-        let store = PostgresStore::open(scratch.url(), options).await.map_err(node::said)?;
-        Ok(Arc::new(store))
+        PostgresStore::open(scratch.url(), options).await.map_err(node::said)
+    }
+
+    async fn in_front(&self, scratch: &Scratch, address: &str) -> Result<RedisStore> {
+        let prefix = format!("{{{}}}:", scratch.name());
+        let options = redis::Options { prefix, ..redis::Options::default() };
+        RedisStore::open(self.plain(scratch).await?, address, options).await.map_err(node::said)
+    }
+
+    /// A worker that claims with its own hands. Hints are of one pool.
+    fn shelf(&self, store: Arc<dyn Store>) -> Shelf {
+        Shelf::on(store, self.redis.is_some().then(|| POOL.into()))
     }
 
     /// Drops what was made so far.
     pub(super) async fn clear(&self) -> Result<()> {
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
         for scratch in made {
+            if let Some(address) = &self.redis {
+                let store = self.in_front(&scratch, address).await?;
+                store.forget().await.map_err(node::said)?;
+                store.close().await.map_err(node::said)?;
+            }
             scratch.remove().await.map_err(node::said)?;
         }
         Ok(())
@@ -127,7 +165,7 @@ async fn shelf(bench: &Workbench, server: &Server, name: &str, amounts: Amounts)
         days_ago: 0,
     };
     filling.pour(&scratch).await.map_err(node::said)?;
-    let shelf = Shelf::on(store);
+    let shelf = server.shelf(store);
     shelf.block(amounts.blocked).await?;
     Ok(shelf)
 }

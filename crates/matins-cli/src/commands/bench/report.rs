@@ -91,9 +91,10 @@ impl Report<'_> {
 
     fn machine_readable(&self) -> Result<()> {
         let Size { tasks, rounds, quick, large } = *self.size;
-        let (store, synchronous) = match &self.machine.postgres {
-            Some(_) => ("postgres", "on"),
-            None => ("sqlite", "full"),
+        let (store, synchronous) = match (&self.machine.postgres, &self.machine.redis) {
+            (Some(_), Some(_)) => ("postgres+redis", "on"),
+            (Some(_), None) => ("postgres", "on"),
+            (None, _) => ("sqlite", "full"),
         };
         let answer = Answer {
             machine: self.machine,
@@ -109,9 +110,10 @@ impl Report<'_> {
         let load = self.machine.load.map_or(String::new(), |load| format!(" · load {load:.1}"));
         let memory = self.machine.memory_mib.map_or(0, |mib| mib >> 10);
         let Size { tasks, rounds, .. } = *self.size;
-        let store = match &self.machine.postgres {
-            Some(version) => format!("PostgreSQL {version}"),
-            None => format!("SQLite {sqlite}, WAL, synchronous=FULL"),
+        let store = match (&self.machine.postgres, &self.machine.redis) {
+            (Some(version), Some(redis)) => format!("PostgreSQL {version} + Redis {redis}"),
+            (Some(version), None) => format!("PostgreSQL {version}"),
+            (None, _) => format!("SQLite {sqlite}, WAL, synchronous=FULL"),
         };
         let mut text = format!(
             "matins {version} · {store} · {time}\n\

@@ -60,13 +60,14 @@ impl Cluster {
         let cables: Vec<Namespace> =
             network.iter().flat_map(|network| (0..nodes).map(|_| on(network))).collect();
         let redis = redis.then(|| {
-            let redis = Redis::start(&[]);
+            // So that it may take tasks in for a database that is away.
+            let redis = Redis::start(&["--appendonly", "yes"]);
             Dispatch { lines: lines_to(redis.port()), redis }
         });
         let begin = |node: usize| {
             let store = format!("postgres://postgres@{host}:{}/{name}", lines[node].port());
             let redis = redis.as_ref().map_or(String::new(), |redis| {
-                format!("redis: redis://{host}:{}\n", redis.lines[node].port())
+                format!("redis: redis://{host}:{}\noutage_after: 1s\n", redis.lines[node].port())
             });
             let config = format!("store: {store}\n{redis}allow_commands: any\n{CONFIGURATION}");
             let builder = Server::builder().binary(binary).config(&config);

@@ -50,6 +50,8 @@ pub(crate) struct Load {
     pub(crate) stub: Stub,
     pub(crate) enough: AtomicBool,
     pub(crate) unanswered: AtomicUsize,
+    /// Taken in while the database was away.
+    pub(crate) journalled: AtomicUsize,
     accepted: Mutex<HashMap<String, Kind>>,
 }
 
@@ -76,6 +78,7 @@ impl Load {
             stub,
             enough: AtomicBool::new(false),
             unanswered: AtomicUsize::new(0),
+            journalled: AtomicUsize::new(0),
             accepted: Mutex::new(HashMap::new()),
         }
     }
@@ -110,7 +113,8 @@ impl Load {
                 8..18 => self.keyed(&mut random),
                 _ => {
                     let (kind, body) = self.task(&mut random);
-                    self.until_accepted("/tasks", &body);
+                    let answer = self.until_accepted("/tasks", &body);
+                    self.count_journalled(&answer);
                     self.note(body["id"].as_str().expect("made here"), kind);
                 }
             }
@@ -155,6 +159,7 @@ impl Load {
         for ((kind, body), item) in tasks.iter().zip(answer["items"].as_array().expect("items")) {
             let status = item["status"].as_u64();
             assert!(matches!(status, Some(200 | 201)), "{item}");
+            self.count_journalled(&item["task"]);
             self.note(body["id"].as_str().expect("made here"), *kind);
         }
     }
@@ -165,7 +170,13 @@ impl Load {
         let work = self.witness.quick_shell("sleep 0.05; echo '\"done\"'");
         let body = shell_task(&work, &json!({"execution_key": key}));
         let answer = Task(self.until_accepted("/tasks", &body));
+        self.count_journalled(&answer.0);
         self.note(answer.id(), Kind::Keyed);
+    }
+
+    fn count_journalled(&self, task: &Value) {
+        let journalled = task["durability"] == "redis";
+        self.journalled.fetch_add(usize::from(journalled), Ordering::Relaxed);
     }
 
     fn until_accepted(&self, path: &str, body: &Value) -> Value {

@@ -68,7 +68,13 @@ impl Database {
                 postgres.start_again();
                 "database restarted (immediate)"
             }
-            24..50 => {
+            24..28 => {
+                postgres.stop("immediate");
+                pause(random, 3_000..9_000);
+                postgres.start_again();
+                "database away for long"
+            }
+            28..50 => {
                 let sessions = format!(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'",
                     self.name
@@ -114,6 +120,10 @@ impl Dispatch {
                 redis.kill();
                 pause(random, 0..2_000);
                 redis.start_again();
+                if random.random_range(0..2) == 0 {
+                    return "Redis killed, back without its last moments";
+                }
+                redis.ask(&["flushall"]);
                 "Redis killed, back empty"
             }
             40..55 => {

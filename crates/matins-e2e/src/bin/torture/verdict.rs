@@ -26,6 +26,9 @@ pub(crate) struct Verdict {
     /// Writes for claims that no longer stood, by the logs.
     stale: usize,
     unanswered: usize,
+    journalled: usize,
+    /// Tasks that were journalled and found their key taken when the database was back.
+    duplicates: usize,
 }
 
 /// What the witness saw of one attempt.
@@ -40,6 +43,7 @@ type Witnessed = HashMap<(String, u32), Seen>;
 pub(crate) fn judge(cluster: &mut Cluster, load: &Load, chaos: &Chaos) -> Verdict {
     let mut verdict = Verdict {
         unanswered: load.unanswered.load(std::sync::atomic::Ordering::Relaxed),
+        journalled: load.journalled.load(std::sync::atomic::Ordering::Relaxed),
         ..Verdict::default()
     };
     for refused in &chaos.refused {
@@ -206,8 +210,15 @@ impl Verdict {
         let mut completed_keys = HashMap::<String, u32>::new();
         for id in &stored {
             let task = api.task(id);
-            if !accepted.contains_key(id) && !fired.contains(id) {
+            // Journalled without an answer, so that the client asked again: the key makes it one.
+            let key = task.0["execution_key"].as_str().unwrap_or("");
+            let again = self.journalled > 0 && key.starts_with("key-");
+            if !accepted.contains_key(id) && !fired.contains(id) && !again {
                 self.violation(format!("nobody asked for it: {}", task.0));
+            }
+            if task.0["cancel_reason"] == "duplicate_key" || task.deduplicated() {
+                self.judge_duplicate(&task, again, witnessed);
+                continue;
             }
             if let (Some(key), "completed") = (task.0["execution_key"].as_str(), task.state()) {
                 *completed_keys.entry(key.to_owned()).or_default() += 1;
@@ -228,6 +239,15 @@ impl Verdict {
             if times != 1 {
                 self.violation(format!("{key} completed {times} times"));
             }
+        }
+    }
+
+    /// Another one did the work of its key.
+    fn judge_duplicate(&mut self, task: &Task, may_be: bool, witnessed: &Witnessed) {
+        self.duplicates += 1;
+        let ran = witnessed.keys().any(|(id, _)| id == task.id());
+        if ran || !may_be {
+            self.violation(format!("no duplicate of another: {}", task.0));
         }
     }
 
@@ -310,6 +330,11 @@ impl fmt::Display for Verdict {
         let accepted: u32 = self.kinds.values().sum();
         writeln!(f, "{accepted} tasks accepted: {:?}", self.kinds)?;
         writeln!(f, "{} requests without an answer, sent again", self.unanswered)?;
+        let Self { journalled, duplicates, .. } = self;
+        writeln!(
+            f,
+            "{journalled} taken in without the database, {duplicates} of them for a key that another had"
+        )?;
         writeln!(f, "{} runs seen, {} more than one per task", self.runs, self.extra_runs)?;
         writeln!(f, "attempts recorded: {:?}", self.outcomes)?;
         writeln!(f, "{} writes for claims that no longer stood, refused", self.stale)?;

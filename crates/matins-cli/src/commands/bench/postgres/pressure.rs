@@ -55,7 +55,7 @@ async fn filled(server: &Server, finished: usize) -> Result<Shelf> {
         days_ago: 30,
     };
     filling.pour(&scratch).await.map_err(node::said)?;
-    Ok(Shelf::on(store))
+    Ok(server.shelf(store))
 }
 
 /// Tasks a second over a time.

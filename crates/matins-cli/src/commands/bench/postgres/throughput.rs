@@ -68,7 +68,7 @@ pub(in super::super) async fn measure(
         node.stop().await;
 
         let completed = complete(&bare).await?;
-        let shelf = Shelf::on(server.open(&scratch).await?);
+        let shelf = server.shelf(server.open(&scratch).await?);
         figures.record(STORE, run(&shelf).await?, [completed]);
 
         let fresh = server.database().await?;
