@@ -93,7 +93,7 @@ fn kubernetes_takes_the_manifests() {
     let manifests = fs::read_to_string(&file).expect("the manifests");
     let (_, rest) = manifests.split_once("matins.yaml: |\n").expect("a configuration");
     let own = rest.lines().map_while(|line| line.strip_prefix("    "));
-    let own: String = own.map(|line| format!("{line}\n")).collect();
+    let own = own.collect::<Vec<_>>().join("\n");
     assert!(own.contains("store: env:MATINS_STORE_URL"), "{own}");
     let image = fs::read_to_string(deploy("docker/matins.yaml")).expect("the image's file");
     for config in [own, image] {

@@ -63,7 +63,7 @@ fn number(attributes: &[KeyValue], key: &str) -> i64 {
 fn of_task(stub: &Stub, id: &str) -> Option<(Span, Vec<Span>)> {
     let bytes = id.replace('-', "");
     let own = |span: &Span| {
-        span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect::<String>() == bytes
+        span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat() == bytes
     };
     let all: Vec<Span> = spans(&stub.calls()).into_iter().filter(own).collect();
     let root = all.iter().find(|span| span.parent_span_id.is_empty())?.clone();
