@@ -118,26 +118,32 @@ async fn turn(
     Ok(false)
 }
 
-/// Longest time that settings changed elsewhere stay unknown without a hint.
-const SETTINGS_AGE: Duration = Duration::from_secs(30);
+/// Longest time between two turns of the loop that reads the settings. Without a hint it reads them
+/// in every second one.
+const SETTINGS_TURN: Duration = Duration::from_secs(10);
 
 /// Wakes the loops when another process wrote, and keeps the settings fresh.
 pub(super) async fn watch_changes(core: Arc<Core>) {
-    let beat = core.progress.watch("settings", SETTINGS_AGE);
+    let beat = core.progress.watch("settings", SETTINGS_TURN);
     let mut trouble = Trouble::of(&core, &beat);
+    let mut is_old = false;
     loop {
         let hinted = tokio::select! {
             () = core.stop.cancelled() => return,
             () = core.store().changed() => true,
-            () = tokio::time::sleep(SETTINGS_AGE) => false,
+            () = tokio::time::sleep(SETTINGS_TURN) => false,
         };
         if hinted {
             core.client.inner.wake.ring_all();
+        } else if !std::mem::replace(&mut is_old, true) {
+            beat.round().await;
+            continue;
         }
         beat.doing("read");
         match core.store().settings().await {
             Ok(settings) => {
                 trouble.over("settings");
+                is_old = false;
                 beat.round().await;
                 if **core.settings.borrow() != settings {
                     core.settings.send_replace(Arc::new(settings));
@@ -145,6 +151,7 @@ pub(super) async fn watch_changes(core: Arc<Core>) {
                 }
             }
             Err(error) => {
+                is_old = true;
                 let pause = trouble.again("settings", &error);
                 tokio::time::sleep(pause).await;
             }

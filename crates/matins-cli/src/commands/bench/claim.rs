@@ -222,6 +222,11 @@ impl Shelf {
         &*self.store
     }
 
+    /// What it knows elsewhere is cleared only after it has gone.
+    pub(super) async fn close(self) -> Result<()> {
+        self.store.close().await.map_err(node::said)
+    }
+
     /// Runs at most `max` tasks; how many there were.
     pub(super) async fn run(&self, max: usize) -> Result<usize> {
         let claimed = self.hand_out(max).await?;

@@ -87,6 +87,7 @@ pub(in super::super) async fn snapshot(
     }
     figures.record(SNAPSHOT, lives(&shelf, stretch).await?, [first]);
     drop(held);
+    shelf.close().await?;
     server.clear().await
 }
 
@@ -110,6 +111,7 @@ pub(in super::super) async fn prune(
         let after = lives(&shelf, stretch).await?;
         figures.record(PRUNE, during, [f64::midpoint(before, after)]);
     }
+    shelf.close().await?;
     server.clear().await
 }
 

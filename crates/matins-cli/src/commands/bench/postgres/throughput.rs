@@ -70,6 +70,7 @@ pub(in super::super) async fn measure(
         let completed = complete(&bare).await?;
         let shelf = server.shelf(server.open(&scratch).await?);
         figures.record(STORE, run(&shelf).await?, [completed]);
+        shelf.close().await?;
 
         let fresh = server.database().await?;
         let ours = e2e::waiting_in(server.open(&fresh).await?, SLOTS, size.tasks).await?;
