@@ -1,5 +1,18 @@
 //! Failures that people met with queues on a database, on PostgreSQL alone and with Redis in front
-//! of it. The other cases run on these stores with `MATINS_E2E_STORE`.
+//! of it. The others are where their subject is, and run on these stores with `MATINS_E2E_STORE`:
+//!
+//! | cases | where |
+//! |---|---|
+//! | A01, A02 | `night` |
+//! | A05, A08 | `workers`; a frozen node in `nodes` |
+//! | A11, A12 | `shutdown` |
+//! | B02, B04 | `isolation` |
+//! | B09 | `nodes`, `cut_off` |
+//! | C01, C02, C04, C07, C08, C10, C13 | `schedules`, where the database lives by the test's clock too |
+//! | E01, E03, E05, E09, E12 | `retries` |
+//! | E11, F01, F03 | `keys` |
+//! | H01, H03, H13 | `data` |
+//! | I04 | `redis` |
 
 use std::collections::HashSet;
 use std::thread;

@@ -63,8 +63,7 @@ fn number(attributes: &[KeyValue], key: &str) -> i64 {
 fn of_task(stub: &Stub, id: &str) -> Option<(Span, Vec<Span>)> {
     let bytes = id.replace('-', "");
     let own = |span: &Span| {
-        <[u8; 16]>::try_from(&*span.trace_id)
-            .is_ok_and(|id| format!("{:032x}", u128::from_be_bytes(id)) == bytes)
+        span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat() == bytes
     };
     let all: Vec<Span> = spans(&stub.calls()).into_iter().filter(own).collect();
     let root = all.iter().find(|span| span.parent_span_id.is_empty())?.clone();

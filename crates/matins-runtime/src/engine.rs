@@ -22,12 +22,12 @@ mod doorway;
 mod health;
 mod lease;
 mod lookout;
-mod notice;
 mod operations;
 mod pings;
 mod producer;
 mod reaper;
 mod scheduler;
+mod signs;
 mod slots;
 mod traces;
 mod upkeep;
@@ -316,10 +316,10 @@ impl Engine {
         core.loops.spawn(lease::enforce(core.clone()));
         core.loops.spawn(lease::watch_cancels(core.clone()));
         core.loops.spawn(upkeep::watch_changes(core.clone()));
-        core.loops.spawn(lookout::run(core.clone()));
         if let Some(traces) = core.config.traces.clone() {
             core.loops.spawn(traces::run(core.clone(), traces));
         }
+        core.loops.spawn(lookout::run(core.clone()));
         let Roles { worker, scheduler } = core.config.roles;
         if worker || scheduler {
             // Where no node is a worker, remote ones may be lost all the same.
@@ -472,7 +472,7 @@ impl Engine {
         let now = core.client.now();
         if let Err(error) = core.client.inner.store.retire(&core.worker(), now).await {
             tracing::warn!(%error, "could not give back this worker's entry; its lease will lapse");
-        } else if let Err(error) = notice::leave(core).await {
+        } else if let Err(error) = signs::leave(core).await {
             tracing::warn!(%error, "could not say good-bye; the others will miss this node");
         }
         if let Err(error) = core.client.inner.store.close().await {

@@ -320,6 +320,7 @@ impl RedisStore {
             location: self.link.location().to_owned(),
             version: self.link.identity().version,
             stands_in: self.stands_in(),
+            keeps: self.link.is_up() && self.outage.as_ref().is_some_and(|outage| outage.keeps()),
             figures: vec![
                 Figure {
                     name: "redis_drift",

@@ -57,9 +57,9 @@ pub(super) fn health(core: &Core) -> Health {
     }
 }
 
-/// Whether what stands in for the store can be reached.
+/// Whether what stands in for the store takes tasks in.
 fn takes_in(core: &Core) -> bool {
-    core.store().parts().iter().any(|part| part.stands_in && part.up)
+    core.store().parts().iter().any(|part| part.stands_in && part.keeps)
 }
 
 /// Whether tasks are journalled because the database is away.

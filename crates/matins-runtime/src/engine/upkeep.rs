@@ -6,14 +6,14 @@ use std::time::Duration;
 use matins_core::store::StoreError;
 
 use super::Core;
-use super::notice::{Notice, Schedulers};
 use super::producer::Trouble;
+use super::signs::{Schedulers, Signs};
 use crate::progress::Beat;
 
 const STATS_EVERY: Duration = Duration::from_secs(10);
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
 /// Between two looks for what people must be told of, unless they want to know sooner.
-const NOTICE_EVERY: Duration = Duration::from_secs(20);
+const SIGNS_EVERY: Duration = Duration::from_secs(20);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// Rows of one pruning step, and the breath between two, so that no writer waits long.
 const PRUNE_ROWS: usize = 2_000;
@@ -53,13 +53,13 @@ pub(super) async fn show_figures(core: Arc<Core>) {
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("upkeep", STATS_EVERY);
     let mut trouble = Trouble::of(&core, &beat);
-    let mut notice = Notice::default();
+    let mut signs = Signs::default();
     let mut since_prune = PRUNE_EVERY;
     let mut expired = true;
     loop {
         let due = since_prune >= PRUNE_EVERY;
         beat.doing("figures, expiry, pruning");
-        match turn(&core, due, expired, &mut notice, &beat).await {
+        match turn(&core, due, expired, &mut signs, &beat).await {
             Ok(more) => {
                 expired = false;
                 trouble.over("upkeep");
@@ -88,14 +88,14 @@ async fn turn(
     core: &Core,
     prune: bool,
     expired: bool,
-    notice: &mut Notice,
+    signs: &mut Signs,
     beat: &Beat,
 ) -> Result<bool, StoreError> {
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
-    if notice.is_due(core, NOTICE_EVERY) {
-        notice.look(core, &stats, now).await?;
+    if signs.is_due(core, SIGNS_EVERY) {
+        signs.look(core, &stats, now).await?;
     }
     core.client.alerts().set_figures(stats);
     let mut more = expired || prune;

@@ -28,13 +28,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use matins_core::outage::{Change, Contact, Entry, Mode, Seal};
+use matins_core::outage::{Change, Contact, Entry, Mode, Seal, durability};
 use matins_core::store::{Enqueued, Result, Store as _, StoreError};
 use matins_core::task::{Durability, NewTask, Task, TaskId};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::journal::Journal;
+use super::journal::{Journal, persistence};
 use super::known::{self, Known};
 use super::link::Link;
 use super::spool::{READ, Spool};
@@ -83,6 +83,9 @@ pub(super) struct Outage {
     entries: AtomicU64,
     known: Arc<Known>,
     file: known::File,
+    /// What Redis takes in now is kept, as far as this node asks for.
+    keeps: AtomicBool,
+    accept_volatile: bool,
     /// This process began without the database: it is looked at before anything is written.
     unchecked: AtomicBool,
 }
@@ -119,6 +122,8 @@ impl Outage {
             entries: AtomicU64::new(0),
             known: known.clone(),
             file,
+            keeps: AtomicBool::new(false),
+            accept_volatile,
             unchecked: AtomicBool::new(is_away),
         });
         thread.spawn(outage.clone().run());
@@ -127,6 +132,10 @@ impl Outage {
 
     pub(super) fn is_on(&self) -> bool {
         *self.mode.borrow() == Mode::Outage
+    }
+
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps.load(Ordering::Relaxed)
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -433,6 +442,12 @@ impl Outage {
     }
 
     async fn count(&self) {
+        if self.is_on() {
+            let mut said = self.link.info("persistence").await.unwrap_or_default();
+            said.extend(self.link.info("memory").await.unwrap_or_default());
+            let keeps = durability(persistence(&said), self.accept_volatile).is_some();
+            self.keeps.store(keeps, Ordering::Relaxed);
+        }
         let mut length = redis::cmd("XLEN");
         length.arg(self.link.key("journal"));
         let length: std::result::Result<u64, _> =

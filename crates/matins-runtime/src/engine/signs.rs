@@ -21,13 +21,13 @@ const OVERDUE_SEEN: usize = 100;
 
 /// What is remembered between two looks.
 #[derive(Default)]
-pub(super) struct Notice {
+pub(super) struct Signs {
     looked: Option<Instant>,
     /// When a node was first and last seen alive.
     seen: BTreeMap<Name, (Timestamp, Timestamp)>,
 }
 
-impl Notice {
+impl Signs {
     pub(super) fn is_due(&self, core: &Core, every: Duration) -> bool {
         let every = every.min(patience(core));
         self.looked.is_none_or(|at| at.elapsed() >= every)
