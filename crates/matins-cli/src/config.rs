@@ -28,6 +28,7 @@ use std::time::Duration;
 use matins_core::alert::policy::Policy;
 use matins_core::cron::Zone;
 use matins_core::schedule::ScheduleSpec;
+use matins_runtime::engine::Traces;
 use matins_runtime::executors::Setting;
 use matins_runtime::rules::{AllowCommands, Rules};
 use matins_server::auth::Role;
@@ -159,6 +160,7 @@ pub(crate) struct Config {
     pub(crate) heartbeat: Duration,
     /// An outside switch that is called with every heartbeat.
     pub(crate) heartbeat_url: Option<Setting>,
+    pub(crate) traces: Option<Traces>,
     /// How often a canary goes through each pool.
     pub(crate) canary: Option<Duration>,
     pub(crate) stall_after: Duration,
@@ -298,6 +300,7 @@ fn config(at: &Cursor<'_>) -> Option<Config> {
         lease: span("lease", secs(1), secs(3_600), secs(30)),
         heartbeat: span("heartbeat", secs(1), secs(3_600), secs(30)),
         heartbeat_url: table.get("heartbeat_url", server::secret_url),
+        traces: table.get("traces", server::traces),
         canary: Some(table.get("canary", pools::canary).unwrap_or(secs(300)))
             .filter(|every| !every.is_zero()),
         stall_after: span("stall_after", secs(1), secs(3_600), secs(45)),

@@ -228,6 +228,11 @@ impl Standing {
         }
     }
 
+    /// A condition that somebody else has told.
+    pub fn adopt(&mut self, rule: Rule, subject: String, at: Timestamp) {
+        self.0.entry((rule, subject)).or_insert(at);
+    }
+
     /// The subjects for which a rule's condition holds.
     pub fn of(&self, rule: Rule) -> impl Iterator<Item = &str> {
         self.0.keys().filter(move |(known, _)| *known == rule).map(|(_, subject)| &**subject)

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::limits::Limits;
 use crate::schedule::{self, DueSchedule, ScheduleState, ScheduleStatus};
-use crate::store::Worker;
+use crate::store::{Stray, Worker};
 use crate::task::{Task, WorkerId, until};
 use crate::words::words;
 
@@ -23,6 +23,8 @@ pub enum Invariant {
     Balance,
     /// What runs is held by a live worker.
     Running,
+    /// Redis lists no task that the database does not have.
+    Redis,
 }
 
 words!(
@@ -32,6 +34,7 @@ words!(
     Overdue = "overdue",
     Balance = "balance",
     Running = "running",
+    Redis = "redis",
 );
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,4 +136,10 @@ pub fn running(
         Some(Violation { invariant: Invariant::Running, subject: task.id.to_string(), detail })
     };
     tasks.iter().filter_map(judge).collect()
+}
+
+/// What Redis lists and the database does not have.
+pub fn stray(stray: &Stray) -> Violation {
+    let detail = format!("listed in {}, and no task that is pending", stray.place);
+    Violation { invariant: Invariant::Redis, subject: stray.task.clone(), detail }
 }

@@ -19,6 +19,7 @@ pub mod lifecycle;
 pub mod limits;
 pub mod memory;
 pub mod operation;
+pub mod otlp;
 pub mod outage;
 pub mod page;
 pub mod ping;

@@ -108,6 +108,8 @@ pub struct Part {
     pub version: String,
     /// It stands in for the rest, which is away.
     pub stands_in: bool,
+    /// What it takes in then is kept.
+    pub keeps: bool,
     pub figures: Vec<Figure>,
 }
 
@@ -118,6 +120,15 @@ pub struct Figure {
     pub name: &'static str,
     pub about: &'static str,
     pub value: u64,
+}
+
+/// What a part of a store has of a task that the store itself does not.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stray {
+    /// Where in that part.
+    pub place: String,
+    /// The id, or what stands in its stead.
+    pub task: String,
 }
 
 /// Answer to one enqueue.
@@ -699,6 +710,12 @@ pub trait Store: Queue + Timetables + Records + Outbox {
     /// What else it consists of.
     fn parts(&self) -> Vec<Part> {
         Vec::new()
+    }
+
+    /// What its parts list and it does not have, for longer than something may be on its way. May
+    /// take a while when there is something.
+    async fn strays(&self) -> Result<Vec<Stray>> {
+        Ok(Vec::new())
     }
 
     /// A trivial round trip on a path of its own, so that it answers while the store works.

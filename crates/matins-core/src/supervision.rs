@@ -74,6 +74,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Exit code of a wrong configuration or usage, which no restart mends.
 const WRONG_USAGE: u8 = 2;
+/// Exit code of one whose store is out of reach. It is tried on, and is no crash.
+const UNREACHABLE: u8 = 4;
 
 /// Why a child must be ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +123,8 @@ pub struct Supervision {
     ever_up: bool,
     restarts: VecDeque<Duration>,
     looping: bool,
+    /// How often in a row its store was out of reach at its start.
+    away: u32,
 }
 
 impl Supervision {
@@ -134,6 +138,7 @@ impl Supervision {
             ever_up: false,
             restarts: VecDeque::new(),
             looping: false,
+            away: 0,
         }
     }
 
@@ -143,6 +148,7 @@ impl Supervision {
 
     pub fn up(&mut self, limits: Limits, now: Duration) {
         (self.limits, self.heard, self.ever_up) = (limits, Some(now), true);
+        self.away = 0;
     }
 
     /// All its loops turn, or wait for a store that is away.
@@ -205,13 +211,14 @@ impl Supervision {
         if was_asked || wrong || never_up || end == End::Exit(0) {
             return Next::Finish(end.code());
         }
+        if end == End::Exit(UNREACHABLE) {
+            self.away = self.away.saturating_add(1);
+            return Next::Restart { after: pause(self.away), crash_loop: false };
+        }
         while self.restarts.front().is_some_and(|then| now.saturating_sub(*then) > LOOP_WINDOW) {
             self.restarts.pop_front();
         }
-        let after = match self.restarts.len() as u32 {
-            0 => Duration::ZERO,
-            n => PAUSE_FIRST.saturating_mul(1 << (n - 1).min(10)).min(PAUSE_MAX),
-        };
+        let after = pause(self.restarts.len() as u32);
         self.restarts.push_back(now);
         let crash_loop = self.restarts.len() >= LOOP_RESTARTS && !self.looping;
         self.looping |= crash_loop;
@@ -228,6 +235,14 @@ impl Supervision {
 
     pub fn recent_restarts(&self) -> usize {
         self.restarts.len()
+    }
+}
+
+/// After `n` others.
+fn pause(n: u32) -> Duration {
+    match n {
+        0 => Duration::ZERO,
+        n => PAUSE_FIRST.saturating_mul(1 << (n - 1).min(10)).min(PAUSE_MAX),
     }
 }
 
@@ -294,7 +309,25 @@ mod tests {
         let again = Next::Restart { after: Duration::ZERO, crash_loop: false };
         assert_eq!(it.ended(End::Signal(9), SECOND), again, "killed while it started");
         let mut it = up(Duration::ZERO);
-        assert_eq!(it.ended(End::Exit(4), SECOND), again, "the store went away meanwhile");
+        assert_eq!(it.ended(End::Exit(1), SECOND), again, "its door closed meanwhile");
+    }
+
+    #[test]
+    fn a_store_that_is_away_is_waited_for_and_no_crash_loop() {
+        let mut it = up(Duration::ZERO);
+        let mut pauses = Vec::new();
+        for n in 1..=10 {
+            it.started(SECOND * n);
+            let Next::Restart { after, crash_loop } = it.ended(End::Exit(4), SECOND * n) else {
+                panic!()
+            };
+            assert!(!crash_loop);
+            pauses.push(after.as_millis());
+        }
+        assert_eq!((pauses[0], pauses[9]), (500, 30_000));
+        it.up(LIMITS, SECOND * 20);
+        let again = Next::Restart { after: Duration::ZERO, crash_loop: false };
+        assert_eq!(it.ended(End::Signal(6), SECOND * 21), again, "as at first");
     }
 
     #[test]

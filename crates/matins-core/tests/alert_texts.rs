@@ -83,7 +83,7 @@ fn feishu_carries_time_and_sign_in_the_body() {
     assert_eq!(body["sign"], matins_core::alert::sign::feishu("S", 1_700_000_000));
     assert_eq!(body["card"]["header"]["template"], "orange");
     let url = &body["card"]["elements"][1]["actions"][0]["url"];
-    assert_eq!(url, "https://matins.example/tasks/0192-0");
+    assert_eq!(url, "https://matins.example/api/v1/tasks/0192-0");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_text_says_what_why_and_what_to_do_in_both_languages() {
         "[warning] 订单同步: a task gave up",
         "attempt 4: http_4xx: 403 Forbidden",
         "$ matins dead replay 0192-0",
-        "https://matins.example/tasks/0192-0",
+        "https://matins.example/api/v1/tasks/0192-0",
     ] {
         assert!(en.contains(part), "{part}: {en}");
     }

@@ -196,7 +196,7 @@ fn a_channel_that_is_shut_is_left_alone_and_the_others_hear_of_it() {
     assert_eq!(mail, expected);
     // Whoever repairs it and starts anew gets what was missed.
     play.answer.clear();
-    play.desk.resume(false, at(2_000));
+    play.desk.resume(false, &play.policy, at(2_000));
     play.until(2_000, 2_010);
     let chat: Vec<_> = play.to("chat")[1..].iter().flat_map(|(_, m)| m.clone()).collect();
     let subjects: Vec<_> = chat.iter().map(|(_, subject, ..)| subject.as_str()).collect();
@@ -276,7 +276,7 @@ fn what_was_being_sent_when_the_sender_died_is_sent_once_more() {
     // Killed here: after sending, before recording.
     play.desk = Desk::read(&stored).unwrap();
     assert!(play.desk.orders(&play.policy, at(2)).is_empty(), "it is on its way");
-    play.desk.resume(false, at(3));
+    play.desk.resume(false, &play.policy, at(3));
     play.until(3, 100);
     assert_eq!(play.to("ops").len(), 1, "once more, and not again");
     assert_eq!(play.to("ops")[0].1[0].2, 1);
@@ -288,7 +288,7 @@ fn a_state_that_nobody_confirms_after_a_restart_is_over() {
     play.raise(Alert::new(Rule::Store, "sqlite", at(0)));
     play.raise(Alert::new(Rule::Stalled, "scheduler", at(0)));
     play.until(0, 5);
-    play.desk.resume(true, at(10));
+    play.desk.resume(true, &play.policy, at(10));
     play.raise(Alert::new(Rule::Stalled, "scheduler", at(20)));
     play.until(20, 400);
     let over: Vec<_> =
@@ -323,4 +323,40 @@ fn a_severity_that_does_not_reach_a_channel_is_not_told_there() {
     play.until(0, 30);
     assert_eq!(play.to("phone").len(), 1);
     assert_eq!(play.to("chat").len(), 2);
+}
+
+/// Somebody replaces a channel that does not deliver by another, while something waits for it or
+/// is on its way.
+#[test]
+fn what_waits_for_a_channel_that_is_taken_away_is_told_by_the_others() {
+    for restarted in [false, true] {
+        let mut play = Play::new(policy([channel("old")]));
+        play.answer.insert("old".to_owned(), later("no answer"));
+        play.raise(dead("sync", 0));
+        play.until(0, 10);
+        assert!(!play.to("old").is_empty() && play.desk.is_busy());
+        play.policy = policy([channel("new")]);
+        match restarted {
+            false => play.desk.reopen(&play.policy),
+            true => play.desk.resume(false, &play.policy, at(11)),
+        }
+        play.until(11, 20);
+        assert_eq!(play.to("new"), [(11, vec![(Rule::DeadLetter, "sync".to_owned(), 1, false)])]);
+        assert!(!play.desk.is_busy() && play.desk.channels().len() == 1, "{:?}", play.desk);
+    }
+}
+
+#[test]
+fn what_is_on_its_way_when_its_channel_is_taken_away_is_told_by_the_others_if_it_fails() {
+    for (verdict, told) in [(later("no answer"), 1), (off("gone"), 1), (Verdict::Sent, 0)] {
+        let mut play = Play::new(policy([channel("old")]));
+        play.raise(dead("sync", 0));
+        play.desk.turn(&play.policy, at(2));
+        assert_eq!(play.desk.orders(&play.policy, at(2)).len(), 1);
+        play.policy = policy([channel("new")]);
+        play.desk.reopen(&play.policy);
+        assert_eq!(play.desk.settled("old", verdict, &play.policy, at(3)), None);
+        play.until(4, 20);
+        assert_eq!(play.to("new").len(), told);
+    }
 }

@@ -5,6 +5,7 @@
 //! by a [`witness`]: a file to which each run of a task appends. The program's own word is compared
 //! with the witness, never taken for it. Nothing here links against the product.
 
+pub mod alerts;
 pub mod api;
 pub mod binary;
 pub mod clock;

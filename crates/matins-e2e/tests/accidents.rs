@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use matins_e2e::alerts::{ok, told, webhook};
 use matins_e2e::wait::seconds;
 use matins_e2e::{Api, Server, eventually, json};
 
@@ -135,7 +136,9 @@ fn as_root(words: &[&str]) -> bool {
 #[test]
 fn a_full_disk() {
     let disk = SmallDisk::new("6m");
-    let mut server = Server::builder().home(&disk.mount).prepare();
+    let stub = ok();
+    let channel = format!("alerts: {{channels: {{ops: {}}}}}\n", webhook(&stub));
+    let mut server = Server::builder().home(&disk.mount).config(&channel).prepare();
     server.start();
     let api = server.api();
     let mut kept: Vec<String> = (0..20)
@@ -175,8 +178,19 @@ fn a_full_disk() {
     std::thread::sleep(seconds(1.0));
     assert!(server.running(), "a full disk ends no server");
     all_there(&api, &kept);
+    // No file takes it down, and somebody is told.
+    let store = |over| told(&stub).iter().any(|told| told.0 == "store" && told.3 == over);
+    eventually("it is told", seconds(60.0), || {
+        fill(&ballast);
+        let answer = api.post("/tasks", &body);
+        if answer.status == 201 {
+            kept.push(answer.json()["id"].as_str().expect("id").to_owned());
+        }
+        store(false).then_some(())
+    });
 
     fs::remove_file(&ballast).expect("removed");
+    eventually("and its end", seconds(60.0), || store(true).then_some(()));
     let task = api.wait_end(&running, seconds(15.0));
     assert_eq!((task.state(), &task.0["result"]), ("completed", &json!("late")), "{:#}", task.0);
     assert_eq!(server.witness.begins(&running).len(), 1, "it was not run again");

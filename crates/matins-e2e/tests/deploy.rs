@@ -69,6 +69,45 @@ fn prometheus_takes_the_rules_and_they_fire() {
     }
 }
 
+/// The manifests fit the schemas of Kubernetes, and the configurations in them, and in the image,
+/// are ones that the binary takes.
+#[test]
+fn kubernetes_takes_the_manifests() {
+    let file = deploy("kubernetes/matins.yaml");
+    let mut validate = Command::new("kubernetes-validate");
+    if let Some(output) = tool(validate.arg("--strict").arg(&file)) {
+        succeeds(&output);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        for kind in ["configmap", "deployment", "service", "poddisruptionbudget"] {
+            assert!(said.contains(&format!("resource {kind}/matins")), "{kind}: {said}");
+        }
+        // It does look.
+        let wrong = fs::read_to_string(&file).expect("the manifests");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("wrong.yaml");
+        fs::write(&path, wrong.replace("periodSeconds: 15", "periodSecond: 15")).expect("a file");
+        let refused = Command::new("kubernetes-validate").arg("--strict").arg(&path).output();
+        assert!(!refused.expect("it was there").status.success());
+    }
+    let manifests = fs::read_to_string(&file).expect("the manifests");
+    let (_, rest) = manifests.split_once("matins.yaml: |\n").expect("a configuration");
+    let own = rest.lines().map_while(|line| line.strip_prefix("    "));
+    let own = own.collect::<Vec<_>>().join("\n");
+    assert!(own.contains("store: env:MATINS_STORE_URL"), "{own}");
+    let image = fs::read_to_string(deploy("docker/matins.yaml")).expect("the image's file");
+    for config in [own, image] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("matins.yaml");
+        fs::write(&path, &config).expect("a file");
+        let mut check = Command::new(matins_e2e::binary::matins());
+        check.current_dir(folder.path()).arg("-c").arg(&path).arg("check");
+        check.env("MATINS_STORE_URL", "postgres://db/matins");
+        check.env("MATINS_ADMIN_TOKEN", "a-token-of-this-test-alone");
+        succeeds(&check.output().expect("matins"));
+    }
+}
+
 /// Ends what it holds.
 struct Running(Child);
 

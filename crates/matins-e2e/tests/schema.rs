@@ -1,6 +1,8 @@
 //! The schema in PostgreSQL from outside: what was changed by hand is named and put right, and an
 //! older program works on with a newer schema as long as that says so.
 
+use std::sync::OnceLock;
+
 use matins_e2e::wait::seconds;
 use matins_e2e::{Server, json, together};
 use matins_testbed::Postgres;
@@ -13,8 +15,14 @@ fn schema() {
     ]);
 }
 
+/// One that is set up as `matins doctor` wants it.
+fn postgres() -> &'static Postgres {
+    static SERVER: OnceLock<Postgres> = OnceLock::new();
+    SERVER.get_or_init(|| Postgres::start(&["fsync=on"]))
+}
+
 fn database() -> (String, String) {
-    let url = Postgres::shared().database("template1");
+    let url = postgres().database("template1");
     let name = url.rsplit('/').next().expect("a name").to_owned();
     (url, name)
 }
@@ -26,7 +34,7 @@ fn drift() {
     assert!(doctor(0).contains("as this program made it"));
     let by_hand = "DROP INDEX matins.running_asked; \
                    ALTER FUNCTION matins.enqueue SECURITY INVOKER";
-    Postgres::shared().sql(&name, by_hand);
+    postgres().sql(&name, by_hand);
     let said = doctor(1);
     for part in [
         "index running_asked is missing",
@@ -44,13 +52,13 @@ fn drift() {
     // The functions that were made anew are still nobody's but the owner's.
     let open = "SELECT has_function_privilege('public', p.oid, 'EXECUTE') FROM pg_proc AS p \
                 WHERE p.pronamespace = 'matins'::regnamespace AND p.proname = 'enqueue'";
-    assert_eq!(Postgres::shared().sql(&name, open), "f");
+    assert_eq!(postgres().sql(&name, open), "f");
 }
 
 /// What a newer program's upgrade does while an older one works.
 fn ahead() {
     let (url, name) = database();
-    let psql = |sql: &str| Postgres::shared().sql(&name, sql);
+    let psql = |sql: &str| postgres().sql(&name, sql);
     let every = "allow_commands: any\nschedules:\n  mark: {schedule: \"* * * * * *\", \
                  type: command, timezone: UTC, payload: {shell: \"true\"}}\n";
     let mut server = Server::with(&format!("store: {url}\n{every}"));
@@ -66,7 +74,7 @@ fn ahead() {
          SELECT max(version) + 1, 'moods', 'x', max(version) FROM matins.migration";
     // As a migration does it: whoever meets the node at work crosswise tries again.
     matins_e2e::eventually("the schema is ahead", seconds(60.0), || {
-        Postgres::shared().try_sql(&name, steps).ok()
+        postgres().try_sql(&name, steps).ok()
     });
     // The one that runs, and one that starts.
     for round in 0..2 {

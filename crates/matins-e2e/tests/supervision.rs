@@ -136,7 +136,7 @@ fn both_killed() {
 /// started anew.
 #[test]
 fn a_loop_that_hangs_is_named_and_the_process_started_again() {
-    const LOOPS: [&str; 13] = [
+    const LOOPS: [&str; 17] = [
         "scheduler",
         "claimer:default",
         "completer",
@@ -150,6 +150,10 @@ fn a_loop_that_hangs_is_named_and_the_process_started_again() {
         "upkeep",
         "store_watch",
         "heartbeat",
+        "alerts",
+        "alerts_local",
+        "auditor",
+        "pings",
     ];
     for some in LOOPS.chunks(4) {
         thread::scope(|scope| {
@@ -370,4 +374,54 @@ fn a_store_that_is_away_restarts_nobody() {
         api.wait_state(&id, "completed", PATIENCE);
         holds_for("nor after", seconds(25.0), || server.served_by() == Some(first));
     }
+}
+
+/// A store that is away when the server has to be started again is waited for: that is no crash.
+#[test]
+fn a_start_without_its_store_is_no_crash_loop() {
+    let postgres = Postgres::shared();
+    let url = postgres.database("template1");
+    let line = Line::to(postgres.port());
+    let through = url.replace(&format!(":{}", postgres.port()), &format!(":{}", line.port()));
+    let server = supervised().config(&format!("store: {through}\nallow_commands: any\n")).start();
+    line.set(Weather::Refused);
+    process::signal(child(&server), Signal::KILL);
+    eventually("it is tried again and again", PATIENCE, || {
+        (server.log_text().matches("it is started again").count() >= 5).then_some(())
+    });
+    line.set(Weather::Fine);
+    eventually("it serves", PATIENCE, || server.ready().then_some(()));
+    let id = server.api().shell("true", &json!({})).id().to_owned();
+    server.api().wait_state(&id, "completed", PATIENCE);
+    let log = server.log_text();
+    assert!(!log.contains("crash_loop"), "{log}");
+}
+
+/// A loop whose every call is answered with an error does not turn: it is told, and restarted, and
+/// when restarts do not help that is told, too. Whoever mends the store has nothing else to do.
+#[test]
+fn a_loop_that_gets_nothing_but_errors_is_told_and_restarted() {
+    let postgres = Postgres::shared();
+    let url = postgres.database("template1");
+    let name = url.rsplit('/').next().expect("a name");
+    let config = format!("store: {url}\nallow_commands: any\n{}", QUICK.replace(": 3s", ": 2s"));
+    let server = supervised().config(&config).start();
+    let rename = |from: &str, to: &str| {
+        let sql = format!("ALTER TABLE matins.{from} RENAME TO {to}");
+        eventually("the table is renamed", PATIENCE, || postgres.try_sql(name, &sql).ok());
+    };
+    rename("schedule", "away");
+    eventually("the loop is named", PATIENCE, || {
+        server.log_text().contains("rule=\"stalled\"").then_some(())
+    });
+    eventually("restarts do not help, and that is told", PATIENCE * 2, || {
+        server.log_text().contains("crash_loop").then_some(())
+    });
+    rename("away", "schedule");
+    eventually("schedules go on", PATIENCE * 2, || {
+        let before = server.ready().then(|| server.api().occurrences("tick").len())?;
+        thread::sleep(seconds(3.0));
+        let after = server.ready().then(|| server.api().occurrences("tick").len())?;
+        (after > before).then_some(())
+    });
 }

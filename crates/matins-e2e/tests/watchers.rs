@@ -11,7 +11,7 @@ use matins_e2e::process::Signal;
 use matins_e2e::stub::Answer;
 use matins_e2e::wait::seconds;
 use matins_e2e::{Server, Stub, eventually, holds_for, json};
-use matins_testbed::{Line, Postgres, Weather};
+use matins_testbed::{Line, Postgres, Redis, Weather};
 use rusqlite::Connection;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -113,6 +113,53 @@ fn a_store_out_of_reach_restarts_nobody() {
     monitor.says("alert is over", 1);
     holds_for("nothing else is said", seconds(6.0), || !monitor.said().contains("heartbeat\""));
     assert!(!restarts.exists(), "it restarted somebody:\n{}", monitor.said());
+}
+
+/// The heartbeat in Redis is enough while it moves; when it is gone or stands still the store is
+/// asked, and a store out of reach restarts nobody.
+#[test]
+fn a_heartbeat_in_redis_is_looked_at_first() {
+    let (postgres, mut redis) = (Postgres::shared(), Redis::start(&[]));
+    let url = postgres.database("template1");
+    let line = Line::to(postgres.port());
+    let through = url.replace(&format!(":{}", postgres.port()), &format!(":{}", line.port()));
+    let mut server = Server::builder()
+        .config(&format!("store: {url}\nredis: {}\nheartbeat: 1s\n", redis.url()))
+        .start();
+    let restarts = server.folder().join("restarts");
+    let command = format!("echo again >> {}", restarts.display());
+    let log = server.folder().join("watch.log");
+    let mut watching = server.command();
+    watching.args(["--store", &through]);
+    let monitor = Monitor::start(watching, &log, &["--restart-command", &command]);
+    monitor.says("watching", 1);
+    let beating = || !redis.ask(&["get", "matins:scheduler:heartbeat"]).is_empty();
+    eventually("it beats", PATIENCE, || beating().then_some(()));
+    // The store is out of the monitor's reach, and it need not ask it.
+    line.set(Weather::Refused);
+    holds_for("the heartbeat in Redis is enough", seconds(8.0), || {
+        !monitor.said().contains("rule=")
+    });
+    // Without Redis the store is asked, and one out of reach is no reason to restart anybody.
+    redis.kill();
+    monitor.says("rule=\"store\"", 1);
+    line.set(Weather::Fine);
+    monitor.says("alert is over", 1);
+    // Emptied again and again, Redis says little, and nothing that is wrong.
+    redis.start_again();
+    holds_for("the scheduler is well", seconds(8.0), || {
+        redis.ask(&["flushall"]);
+        !monitor.said().contains("heartbeat\"")
+    });
+    assert!(!restarts.exists(), "it restarted somebody:\n{}", monitor.said());
+    server.kill();
+    monitor.says("rule=\"heartbeat\"", 1);
+    monitor.says("the restart command is done", 1);
+    redis.kill();
+    server.start();
+    eventually("it beats in the store alone", PATIENCE, || {
+        (monitor.said().matches("alert is over").count() >= 2).then_some(())
+    });
 }
 
 /// Each invariant is broken by hand, and found.
@@ -274,6 +321,13 @@ fn canaries_go_through_each_pool() {
     assert!(!server.log_text().contains("rule=\"canary\""), "{}", server.log_text());
     server.cli(&["pool", "resume", "narrow"]).expect(0);
     api.wait_state(waiting.id(), "completed", PATIENCE);
+    // Whoever lists his tasks does not mean them, unless he names them.
+    let own = api.shell("true", &json!({})).id().to_owned();
+    let listed = server.cli(&["list"]).expect(0);
+    assert!(listed.out().contains(&own) && !listed.out().contains("canary"), "{}", listed.out());
+    assert!(listed.err().contains("canaries are left out"), "{}", listed.err());
+    let named = server.cli(&["list", "--type", "matins.canary"]).expect(0);
+    assert!(named.out().contains(waiting.id()), "{}", named.out());
     let quiet = Server::with("canary: off\n");
     thread::sleep(seconds(7.0));
     assert!(quiet.api().list("type=matins.canary").is_empty());

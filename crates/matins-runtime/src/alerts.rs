@@ -12,6 +12,7 @@ mod teller;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use jiff::Timestamp;
 use matins_core::alert::{Alert, Rule, Standing};
 
 pub use spool::Spool;
@@ -82,6 +83,14 @@ impl Alerts {
         last.push_back(alert);
     }
 
+    /// What others have told, of which whoever looks here can say when it is over.
+    pub(crate) fn adopt(&self, rule: Rule, subjects: Vec<String>, at: Timestamp) {
+        let standing = &mut self.book().standing;
+        for subject in subjects {
+            standing.adopt(rule, subject, at);
+        }
+    }
+
     /// The last ones, newest first.
     pub fn last(&self) -> Vec<Alert> {
         self.book().last.iter().rev().cloned().collect()
@@ -100,7 +109,6 @@ impl Alerts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::Timestamp;
 
     #[derive(Default)]
     struct Heard(Mutex<Vec<Alert>>);

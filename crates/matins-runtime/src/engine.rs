@@ -27,7 +27,9 @@ mod pings;
 mod producer;
 mod reaper;
 mod scheduler;
+mod signs;
 mod slots;
+mod traces;
 mod upkeep;
 
 use std::collections::{BTreeMap, HashMap};
@@ -48,6 +50,7 @@ use crate::progress::Progress;
 use crate::rules::Rules;
 
 pub use health::{Health, Status};
+pub use traces::Traces;
 
 use attempt::Control;
 use completer::Done;
@@ -62,6 +65,8 @@ pub struct EngineConfig {
     pub heartbeat: Duration,
     /// Called with every heartbeat: an outside service that is told when the calls stop.
     pub heartbeat_url: Option<String>,
+    /// Where traces of tasks that have ended go.
+    pub traces: Option<Traces>,
     /// How often a task that only shows that a pool works goes through each; `None`: never.
     pub canary: Option<Duration>,
     /// A loop that has not turned for this long, while the store answers, has stalled.
@@ -105,6 +110,7 @@ impl Default for EngineConfig {
             lease: matins_core::lease::LEASE,
             heartbeat: Duration::from_secs(30),
             heartbeat_url: None,
+            traces: None,
             canary: None,
             stall_after: Duration::from_secs(45),
             poll: Duration::from_secs(1),
@@ -290,9 +296,14 @@ impl Engine {
             let place = crate::alerts::office::Place {
                 teller: core.config.node_id.clone(),
                 file: core.config.alerts_file.clone(),
-                tells_for_all: core.config.roles.scheduler,
             };
-            crate::alerts::office::start(&core.client, place, &core.loops, &core.stop);
+            crate::alerts::office::start(
+                &core.client,
+                place,
+                &core.progress,
+                &core.loops,
+                &core.stop,
+            );
         }
         core.loops.spawn(completer::run(core.clone(), finished));
         core.loops.spawn(health::watch_store(core.clone()));
@@ -306,6 +317,9 @@ impl Engine {
         core.loops.spawn(lease::keep_own(core.clone()));
         core.loops.spawn(lease::watch_cancels(core.clone()));
         core.loops.spawn(upkeep::watch_changes(core.clone()));
+        if let Some(traces) = core.config.traces.clone() {
+            core.loops.spawn(traces::run(core.clone(), traces));
+        }
         core.loops.spawn(lookout::run(core.clone()));
         let Roles { worker, scheduler } = core.config.roles;
         if worker || scheduler {
@@ -324,6 +338,8 @@ impl Engine {
             core.loops.spawn(upkeep::run(core.clone()));
             core.loops.spawn(auditor::run(core.clone()));
             core.loops.spawn(pings::run(core.clone()));
+        } else if core.config.only.is_none() {
+            core.loops.spawn(upkeep::show_figures(core.clone()));
         }
     }
 
@@ -457,6 +473,8 @@ impl Engine {
         let now = core.client.now();
         if let Err(error) = core.client.inner.store.retire(&core.worker(), now).await {
             tracing::warn!(%error, "could not give back this worker's entry; its lease will lapse");
+        } else if let Err(error) = signs::leave(core).await {
+            tracing::warn!(%error, "could not say good-bye; the others will miss this node");
         }
         if let Err(error) = core.client.inner.store.close().await {
             tracing::warn!(%error, "the store did not close cleanly");

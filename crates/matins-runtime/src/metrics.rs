@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use matins_core::State;
 use matins_core::audit::{Invariant, Violation};
 use matins_core::schedule::OccurrenceOutcome;
 use matins_core::store::{Figure, Part, Stats};
@@ -21,8 +20,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Types that get a label of their own; the rest share `other`.
-const TYPES_MAX: usize = 200;
+/// Types, and pools beside this node's own, that get a label of their own; the rest share `other`.
+const NAMES_MAX: usize = 200;
 const OTHER: &str = "other";
 /// Longest label value.
 const LABEL_CHARS_MAX: usize = 100;
@@ -98,7 +97,10 @@ pub struct Metrics(Arc<Inner>);
 
 struct Inner {
     registry: Registry,
-    types: Mutex<HashSet<String>>,
+    /// Held while figures are replaced, so that nobody reads them half.
+    replacing: Mutex<()>,
+    types: Names,
+    pools: Names,
     heartbeat_age: Seconds,
     loop_age: Family<LoopLabel, Seconds>,
     tasks: Family<StatePool, Gauge>,
@@ -140,7 +142,9 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut m = Inner {
             registry: Registry::with_prefix("matins"),
-            types: Mutex::default(),
+            replacing: Mutex::default(),
+            types: Names::default(),
+            pools: Names::default(),
             heartbeat_age: Seconds::default(),
             loop_age: Family::default(),
             tasks: Family::default(),
@@ -212,22 +216,37 @@ impl Inner {
         r.register("alerts", help, self.alerts.clone());
     }
 
-    /// The label of a type: its name while there are few, else `other`.
     fn type_label(&self, kind: &str) -> String {
-        let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
-        if types.contains(kind) {
-            return kind.to_owned();
-        }
-        if types.len() >= TYPES_MAX || kind.chars().count() > LABEL_CHARS_MAX {
-            return OTHER.to_owned();
-        }
-        types.insert(kind.to_owned());
-        kind.to_owned()
+        self.types.label(kind)
+    }
+
+    fn pool_label(&self, pool: &str) -> PoolLabel {
+        PoolLabel { pool: self.pools.label(pool) }
     }
 }
 
-fn pool_label(pool: &str) -> PoolLabel {
-    PoolLabel { pool: pool.chars().take(LABEL_CHARS_MAX).collect() }
+/// Names from outside that may be labels. Nobody bounds how many of them there are.
+#[derive(Default)]
+struct Names(Mutex<HashSet<String>>);
+
+impl Names {
+    /// The name itself while there are few, else `other`.
+    fn label(&self, name: &str) -> String {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(name) {
+            return name.to_owned();
+        }
+        if known.len() >= NAMES_MAX || name.chars().count() > LABEL_CHARS_MAX {
+            return OTHER.to_owned();
+        }
+        known.insert(name.to_owned());
+        name.to_owned()
+    }
+
+    /// One that the file names, which bounds them.
+    fn own(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+    }
 }
 
 impl Metrics {
@@ -266,7 +285,7 @@ impl Metrics {
     }
 
     pub fn picked_up(&self, pool: &str, after: impl Iterator<Item = Duration>) {
-        let pickup = self.0.pickup.get_or_create_owned(&pool_label(pool));
+        let pickup = self.0.pickup.get_or_create_owned(&self.0.pool_label(pool));
         after.for_each(|after| pickup.observe(after.as_secs_f64()));
     }
 
@@ -299,8 +318,10 @@ impl Metrics {
     }
 
     pub fn pool(&self, pool: &str, busy: u32, size: u32) {
-        self.0.pool_busy.get_or_create(&pool_label(pool)).set(i64::from(busy));
-        self.0.pool_size.get_or_create(&pool_label(pool)).set(i64::from(size));
+        self.0.pools.own(pool);
+        let label = self.0.pool_label(pool);
+        self.0.pool_busy.get_or_create(&label).set(i64::from(busy));
+        self.0.pool_size.get_or_create(&label).set(i64::from(size));
     }
 
     pub fn store_up(&self, store: &'static str, up: bool) {
@@ -325,34 +346,91 @@ impl Metrics {
 
     /// Store-wide figures. Pools that have become empty read zero, not their last value.
     pub fn stats(&self, stats: &Stats, now: jiff::Timestamp) {
-        self.0.tasks.clear();
+        let label = |pool: &str| self.0.pools.label(pool);
+        let mut tasks: BTreeMap<(&'static str, String), i64> = BTreeMap::new();
         for ((pool, state), n) in &stats.tasks {
-            self.tasks(pool, *state).set(*n as i64);
+            *tasks.entry((state.as_str(), label(pool))).or_default() += *n as i64;
         }
-        self.0.ready.clear();
-        self.0.oldest_ready.clear();
+        let mut ready: BTreeMap<String, i64> = BTreeMap::new();
+        let mut oldest: BTreeMap<String, f64> = BTreeMap::new();
         for (pool, n) in &stats.ready {
-            self.0.ready.get_or_create(&pool_label(pool)).set(*n as i64);
+            *ready.entry(label(pool)).or_default() += *n as i64;
             let since = stats.oldest_ready.get(pool).copied().unwrap_or(now);
             let age = matins_core::task::until(now, since).as_secs_f64();
-            self.0.oldest_ready.get_or_create(&pool_label(pool)).set(age);
+            let known = oldest.entry(label(pool)).or_default();
+            *known = known.max(age);
+        }
+        let _replacing = self.0.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.tasks.clear();
+        for ((state, pool), n) in tasks {
+            self.0.tasks.get_or_create_owned(&StatePool { state, pool }).set(n);
+        }
+        self.0.ready.clear();
+        for (pool, n) in ready {
+            self.0.ready.get_or_create_owned(&PoolLabel { pool }).set(n);
+        }
+        self.0.oldest_ready.clear();
+        for (pool, age) in oldest {
+            self.0.oldest_ready.get_or_create_owned(&PoolLabel { pool }).set(age);
         }
         self.0.dead_letters.set(stats.dead_letters as i64);
         self.0.overdue.set(stats.schedules_overdue as i64);
     }
 
-    fn tasks(&self, pool: &str, state: State) -> Gauge {
-        let label = StatePool { state: state.as_str(), pool: pool_label(pool).pool };
-        self.0.tasks.get_or_create_owned(&label)
-    }
-
     /// The text that Prometheus scrapes.
     pub fn render(&self) -> String {
+        let _whole = self.0.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
         if encode(&mut text, &self.0.registry).is_err() {
             text.clear();
             let _ = writeln!(text, "# the metrics could not be written");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use matins_core::State;
+
+    use super::*;
+
+    /// Whoever enqueues may name any type and any pool.
+    #[test]
+    fn a_hundred_thousand_names_are_few_series_and_none_is_uncounted() {
+        let metrics = Metrics::default();
+        metrics.pool("late", 1, 4);
+        let round = |n: usize| {
+            let mut stats = Stats::default();
+            for one in 0..n {
+                let name = match one % 3 {
+                    0 => format!("type-{one}"),
+                    1 => format!("a\"b\\c\n{one}"),
+                    _ => format!("{one}-{}", "长".repeat(10_000 / (one % 1_000 + 1))),
+                };
+                metrics.enqueued(&name, 1);
+                metrics.settled_many(&name, AttemptOutcome::Completed, 1, &[Duration::ZERO]);
+                metrics.picked_up(&name, std::iter::once(Duration::ZERO));
+                stats.tasks.insert((name.as_str().into(), State::Pending), 1);
+                stats.ready.insert(name.as_str().into(), 1);
+            }
+            stats.tasks.insert(("late".into(), State::Pending), 7);
+            metrics.stats(&stats, jiff::Timestamp::UNIX_EPOCH);
+            let text = metrics.render();
+            assert!(text.len() < 1 << 20, "{} bytes", text.len());
+            let sum = |name: &str| -> u64 {
+                let lines = text.lines().filter(|line| line.starts_with(name));
+                lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+            };
+            assert_eq!(sum("matins_tasks{"), n as u64 + 7);
+            assert_eq!(sum("matins_ready{"), n as u64);
+            assert!(text.contains("matins_tasks{state=\"pending\",pool=\"late\"} 7"), "{text}");
+            let is_whole = |line: &str| line.starts_with('#') || line.starts_with("matins_");
+            assert!(text.lines().all(is_whole), "a name broke a line");
+            (text.lines().count(), sum("matins_enqueued_total{"))
+        };
+        let (series, counted) = round(100_000);
+        let (again, counted_again) = round(100_000);
+        assert_eq!((series, counted, counted_again), (again, 100_000, 200_000));
     }
 }

@@ -48,6 +48,7 @@ pub(crate) mod replay;
 mod row;
 mod schedules;
 pub mod schema;
+pub mod server;
 mod sql;
 mod stats;
 mod tasks;

@@ -47,6 +47,7 @@
 
 mod address;
 mod claim;
+mod glance;
 pub(crate) mod hint;
 mod journal;
 mod known;
@@ -58,6 +59,7 @@ mod pusher;
 mod reconcile;
 mod script;
 mod spool;
+mod strays;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,6 +72,7 @@ use tokio::sync::Notify;
 
 use address::Address;
 use claim::Looks;
+pub use glance::Glance;
 use known::Known;
 use link::Link;
 pub use link::{Identity, Times};
@@ -231,8 +234,8 @@ impl RedisStore {
         self.mirror.as_ref().is_some_and(|mirror| mirror.is_leased())
     }
 
-    /// Removes what stores with this prefix have put into Redis, but for heartbeats, which go by
-    /// themselves.
+    /// Ends, and removes what stores with this prefix have put into Redis, but for heartbeats, which
+    /// go by themselves.
     pub async fn forget(&self) -> Result<()> {
         let mut names: Vec<String> =
             ["delayed", "known", "stamp", "dead_letter"].map(|name| format!("task:{name}")).into();
@@ -244,9 +247,11 @@ impl RedisStore {
         for name in names {
             forget.arg(self.link.key(&name));
         }
-        let gone: std::result::Result<i64, _> =
-            self.link.command(self.link.times.background, &forget).await;
-        gone.map(drop).map_err(|miss| StoreError::Unavailable(format!("Redis: {miss:?}")))
+        let failed = |error: redis::RedisError| StoreError::Unavailable(format!("Redis: {error}"));
+        let mut line = self.link.another().await.map_err(failed)?;
+        // What keeps the line up would say again whose it is.
+        self.stop();
+        line.command::<i64>(&forget).await.map(drop).map_err(failed)
     }
 
     /// The store underneath.
@@ -349,6 +354,7 @@ impl RedisStore {
             location: self.link.location().to_owned(),
             version: self.link.identity().version,
             stands_in: self.stands_in(),
+            keeps: self.link.is_up() && self.outage.as_ref().is_some_and(|outage| outage.keeps()),
             figures: vec![
                 Figure {
                     name: "redis_drift",

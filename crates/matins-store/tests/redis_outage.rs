@@ -362,22 +362,33 @@ async fn another_database_in_its_place_gets_nothing() {
     let node = bed.node("a", true).await;
     journalled(&node, task(1)).await;
     let name = bed.url.rsplit_once('/').unwrap().1;
-    let admin = |sql: &str| Postgres::shared().sql("postgres", sql);
-    admin(&format!("ALTER DATABASE {name} RENAME TO {name}_kept"));
+    // Nobody may be connected to what is given another name.
+    let rename = |from: &str, to: &str| {
+        let server = Postgres::shared();
+        let end = Instant::now() + SOON;
+        let ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname";
+        loop {
+            server.sql("postgres", &format!("{ends} = '{from}'"));
+            let renamed =
+                server.try_sql("postgres", &format!("ALTER DATABASE {from} RENAME TO {to}"));
+            match renamed {
+                Ok(_) => return,
+                Err(said) => assert!(Instant::now() < end, "{said}"),
+            }
+        }
+    };
+    rename(name, &format!("{name}_kept"));
     let other = database::new_database().await;
     let other = other.rsplit_once('/').unwrap().1;
-    admin(&format!("ALTER DATABASE {other} RENAME TO {name}"));
+    rename(other, name);
     // A template's copy has its id: this one is a store of its own.
     Postgres::shared().sql(name, "UPDATE matins.meta SET store_id = gen_random_uuid()");
     bed.line.set(Weather::Fine);
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(node.parts()[0].stands_in, "it is not its database");
     assert_eq!(bed.witness().await.task(id(1)).await.unwrap(), None);
-    admin(&format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    ));
-    admin(&format!("ALTER DATABASE {name} RENAME TO {name}_other"));
-    admin(&format!("ALTER DATABASE {name}_kept RENAME TO {name}"));
+    rename(name, &format!("{name}_other"));
+    rename(&format!("{name}_kept"), name);
     over(&node).await;
     found(node.database(), 1).await;
 }

@@ -3,6 +3,7 @@
 
 mod authority;
 mod line;
+mod mail;
 mod network;
 mod pgbouncer;
 pub mod postgres;
@@ -11,6 +12,7 @@ mod server;
 
 pub use authority::{Authority, Issued};
 pub use line::{Line, Weather};
+pub use mail::{Mail, SECURITIES};
 pub use network::{Namespace, Network};
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;

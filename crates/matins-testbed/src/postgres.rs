@@ -1,7 +1,8 @@
 //! A PostgreSQL server.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,20 @@ pub struct Postgres {
     port: u16,
     databases: AtomicU32,
     server: Mutex<Server>,
+}
+
+/// Ends with its value.
+#[derive(Debug)]
+pub struct Session {
+    child: Child,
+    _orders: ChildStdin,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Postgres {
@@ -111,6 +126,19 @@ impl Postgres {
         let output = psql.output().expect("psql");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// A session that stays, with what it did: a lock, an open transaction.
+    pub fn session(&self, database: &str, statements: &str) -> Session {
+        let mut psql = Command::new(self.bin.join("psql"));
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]).arg(self.url(database));
+        let mut child =
+            psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql can be started");
+        let mut orders = child.stdin.take().expect("stdin is a pipe");
+        writeln!(orders, "{statements};\n\\echo ready").expect("psql reads");
+        let said = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        assert!(said.lines().map_while(Result::ok).any(|line| line == "ready"), "{statements}");
+        Session { child, _orders: orders }
     }
 
     /// `pg_ctl` with this server's folder.

@@ -17,6 +17,7 @@ use matins_runtime::lock::{LockError, NodeLock};
 use matins_runtime::rules::{
     AllowCommands, DEFAULT_POOL, OnStuck, Policy, Rules, TypeExecutor, TypeRule,
 };
+use matins_runtime::sentry::{Sentry, Watcher};
 use matins_runtime::{Client, ClientError, Engine, EngineConfig};
 use matins_store::{Options, PostgresStore, SqliteStore, postgres};
 use serde::Serialize;
@@ -61,13 +62,30 @@ pub struct MatinsBuilder {
     policies: BTreeMap<Name, (Policy, OnStuck)>,
     schedules: Vec<ScheduleSpec>,
     config: EngineConfig,
+    /// By a clock that a test sets nobody can judge whether a loop hangs.
+    is_watched: bool,
 }
 
 /// A running Matins: enqueue through it, shut it down when the program ends.
 pub struct Matins {
     engine: Engine,
     threads: Threads,
+    _sentry: Option<Sentry>,
     _lock: Option<NodeLock>,
+}
+
+/// Nobody starts a program of others again: a loop that hangs is told and written down, and the
+/// process lives on. [`Engine::health`] says it to whoever asks.
+struct Unattended;
+
+impl Watcher for Unattended {
+    fn fresh(&mut self) {}
+
+    fn stalled(&mut self, _loops: &[String]) {}
+
+    fn is_restarted(&self) -> bool {
+        false
+    }
 }
 
 /// Engine loops and each pool's handlers run on threads of their own.
@@ -101,6 +119,7 @@ impl Matins {
             policies: BTreeMap::new(),
             schedules: Vec::new(),
             config: EngineConfig { node_id: String::new(), ..EngineConfig::default() },
+            is_watched: true,
         }
     }
 
@@ -213,6 +232,7 @@ impl MatinsBuilder {
     /// A clock of the program's own, for tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
+        self.is_watched = false;
         self
     }
 
@@ -239,7 +259,11 @@ impl MatinsBuilder {
         }
         let starting = threads.engine.spawn(Engine::start(client, config, executors));
         let engine = starting.await.map_err(io::Error::other)??;
-        let matins = Matins { engine, threads, _lock: lock };
+        let watched = self
+            .is_watched
+            .then(|| Sentry::start(engine.clone(), threads.engine.clone(), Box::new(Unattended)));
+        let sentry = watched.transpose()?;
+        let matins = Matins { engine, threads, _sentry: sentry, _lock: lock };
         for spec in self.schedules {
             matins.client().put_schedule(spec, "library").await?;
         }

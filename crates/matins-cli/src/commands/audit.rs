@@ -64,6 +64,7 @@ fn hint(invariant: &str) -> &'static str {
         "armed" => "hint: matins schedule pause NAME, then resume NAME: it is armed anew",
         "overdue" => "hint: does a scheduler run? matins status, matins node list",
         "running" => "hint: a live server recovers it within a lease; does one run? matins status",
+        "redis" => "hint: a live server drops it within seconds; does one run? matins status",
         _ => "hint: the store was changed by other means; compare matins schedule history NAME",
     }
 }

@@ -1,5 +1,7 @@
 //! `matins doctor`: what could go wrong on this machine, looked at one by one.
 
+mod servers;
+
 use std::fs::File;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -12,7 +14,6 @@ use jiff::Timestamp;
 use matins_core::cron::tz_release;
 use matins_core::store::HEARTBEAT;
 use matins_runtime::process::Runner;
-use matins_store::postgres::schema::{Difference, Problem};
 use serde_json::json;
 
 use crate::config::Config;
@@ -37,12 +38,12 @@ struct Finding {
     verdict: Verdict,
     said: String,
     /// What to do about it.
-    hint: Option<&'static str>,
+    hints: Vec<String>,
 }
 
 impl Finding {
-    fn hint(mut self, hint: &'static str) -> Self {
-        self.hint = Some(hint);
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
         self
     }
 }
@@ -58,10 +59,8 @@ impl Doctor {
         findings.push(disk_speed(&config));
         findings.push(port(&config));
         findings.push(store(&config).await);
-        findings.extend(store_clock(&config).await);
         findings.push(watchers(&config).await);
-        findings.extend(schema(&config).await);
-        findings.extend(redis(&config).await);
+        findings.extend(servers::findings(&config).await);
         report(&findings, global.json)?;
         if findings.iter().any(|finding| finding.verdict == Verdict::Bad) {
             Err(Failure::silent(Exit::Failed as u8))
@@ -80,7 +79,7 @@ fn report(findings: &[Finding], json: bool) -> Result<()> {
     if json {
         let items: Vec<_> = findings
             .iter()
-            .map(|f| json!({ "check": f.about, "verdict": word(f.verdict), "detail": f.said, "hint": f.hint }))
+            .map(|f| json!({ "check": f.about, "verdict": word(f.verdict), "detail": f.said, "hints": f.hints }))
             .collect();
         return output::line(&json!({ "checks": items }).to_string());
     }
@@ -93,7 +92,7 @@ fn report(findings: &[Finding], json: bool) -> Result<()> {
         };
         let verdict = out.tinted(tone, &format!("{:<8}", word(finding.verdict)));
         output::line(&format!("{verdict} {:<12} {}", finding.about, text::line(&finding.said)))?;
-        if let Some(hint) = finding.hint {
+        for hint in &finding.hints {
             output::line(&format!("{:<22}hint: {hint}", ""))?;
         }
     }
@@ -124,7 +123,7 @@ async fn watchers(config: &Config) -> Finding {
 }
 
 fn finding(about: &'static str, verdict: Verdict, said: impl Into<String>) -> Finding {
-    Finding { about, verdict, said: said.into(), hint: None }
+    Finding { about, verdict, said: said.into(), hints: Vec::new() }
 }
 
 /// When this program's zone table was made: no right clock can lie before it.
@@ -294,58 +293,6 @@ fn broken(failure: Failure) -> Finding {
         .hint("docs/operating: \"The store is locked\", \"The store is broken\"")
 }
 
-/// Times come from the store's clock where several machines share it.
-async fn store_clock(config: &Config) -> Option<Finding> {
-    if !storage::exists(config) {
-        return None;
-    }
-    let store = storage::open(config).await.ok()?;
-    let sent = Instant::now();
-    let told = store.clock().await.ok()??;
-    let off =
-        told.duration_since(Timestamp::now()).as_secs_f64() + sent.elapsed().as_secs_f64() / 2.0;
-    let said = format!("this host is {:.3} s off the database's clock", -off);
-    Some(match off.abs() < CLOCKS_APART {
-        true => finding("store clock", Verdict::Good, said),
-        false => finding("store clock", Verdict::Warning, said)
-            .hint("Matins goes by the database's; set both by NTP, or logs disagree"),
-    })
-}
-
-/// Seconds.
-const CLOCKS_APART: f64 = 2.0;
-
-/// Redis, if there is one.
-async fn redis(config: &Config) -> Option<Finding> {
-    let about = "redis";
-    config.redis.as_ref()?;
-    let opened = match storage::open(config).await {
-        Ok(store) => store,
-        Err(failure) => {
-            return Some(finding(about, Verdict::Bad, failure.message.unwrap_or_default()));
-        }
-    };
-    let part = opened.parts().into_iter().find(|part| part.kind == about)?;
-    if !part.up {
-        let said =
-            format!("{} does not answer: tasks run, through PostgreSQL alone", part.location);
-        return Some(finding(about, Verdict::Warning, said));
-    }
-    let said = format!("{} version {}", part.location, part.version);
-    // Valkey began with 7.2.
-    let old =
-        part.version.starts_with(|c: char| c.is_ascii_digit()) && version(&part.version) < (6, 2);
-    Some(match old {
-        true => finding(about, Verdict::Bad, format!("{said}: 6.2 or newer is needed")),
-        false => finding(about, Verdict::Good, said),
-    })
-}
-
-fn version(text: &str) -> (u32, u32) {
-    let mut numbers = text.split('.').map(|number| number.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
 async fn store(config: &Config) -> Finding {
     let about = "store";
     if !storage::exists(config) {
@@ -379,34 +326,4 @@ async fn store(config: &Config) -> Finding {
         }
         Err(error) => broken(Failure::failed(error.to_string())),
     }
-}
-
-/// What somebody changed in the database by hand.
-async fn schema(config: &Config) -> Option<Finding> {
-    let about = "schema";
-    let differences = match storage::differences(config).await {
-        Ok(differences) => differences?,
-        Err(failure) => {
-            let said = failure.message.unwrap_or_default();
-            let said = format!("cannot be compared with what this program makes: {said}");
-            return Some(finding(about, Verdict::Warning, said));
-        }
-    };
-    if differences.is_empty() {
-        return Some(finding(about, Verdict::Good, "as this program made it"));
-    }
-    let is_bad = differences.iter().any(|found| found.problem != Problem::Unknown);
-    let verdict = if is_bad { Verdict::Bad } else { Verdict::Warning };
-    let mut said: Vec<String> = differences.iter().map(Difference::to_string).collect();
-    if differences.iter().any(Difference::can_be_repaired) {
-        said.push("hint: matins migrate --repair".to_owned());
-    }
-    if differences.iter().any(is_of_data) {
-        said.push("hint: what holds data is not repaired: restore a backup".to_owned());
-    }
-    Some(finding(about, verdict, said.join("; ")))
-}
-
-fn is_of_data(found: &Difference) -> bool {
-    found.problem != Problem::Unknown && !found.can_be_repaired()
 }

@@ -1,6 +1,7 @@
 //! Commands about single tasks: `list show output why cancel retry rerun`.
 
 use clap::Args;
+use matins_core::canary;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -42,6 +43,8 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
+        // Whoever asks for nothing in particular does not mean them.
+        let hide = self.kind.is_none() && self.tag.is_none() && self.query.is_none();
         let request = Request::get(&["tasks"])
             .query("state", self.state)
             .query("type", self.kind)
@@ -53,13 +56,19 @@ impl List {
             .query("limit", Some(self.limit.to_string()))
             .query("cursor", self.cursor);
         let session = Session::open(global)?;
-        session.show(request, tasks).await.map(|_| ())
+        session.show(request, |answer, out| tasks(answer, out, hide)).await.map(|_| ())
     }
 }
 
-fn tasks(answer: &Answer, out: &Out) -> Result<()> {
-    let page: TaskPage = answer.decode()?;
+fn tasks(answer: &Answer, out: &Out, hide_canaries: bool) -> Result<()> {
+    let mut page: TaskPage = answer.decode()?;
     let now = now();
+    let all = page.tasks.len();
+    page.tasks.retain(|task| !hide_canaries || task.kind != canary::KIND);
+    if all > page.tasks.len() {
+        let hidden = all - page.tasks.len();
+        output::note(&format!("{hidden} canaries are left out: --type {}", canary::KIND));
+    }
     let mut grid = out.grid(["ID", "TYPE", "STATE", "POOL", "ATTEMPT", "WHEN", "KEY"]);
     for task in &page.tasks {
         grid.row([

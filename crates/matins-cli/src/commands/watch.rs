@@ -1,5 +1,5 @@
-//! `matins watch`: the independent monitor. It reads the heartbeat from the store, or asks a
-//! server, and judges it by a clock of its own; it shares no process, and need share no machine,
+//! `matins watch`: the independent monitor. It reads the heartbeat from Redis or the store, or asks
+//! a server, and judges it by a clock of its own; it shares no process, and need share no machine,
 //! with what it watches.
 
 use std::process::Stdio;
@@ -13,11 +13,12 @@ use matins_core::store::HEARTBEAT;
 use matins_core::store::Store;
 use matins_core::watch::{Act, Monitor, Sight};
 use matins_runtime::alerts::{Alerts, office};
+use matins_store::redis::Glance;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Config, Sources};
+use crate::config::{Config, RedisPlace, Sources};
 use crate::failure::{Failure, Result};
 use crate::session::Global;
 use crate::storage;
@@ -31,9 +32,10 @@ const STOP_LIMIT: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
-    /// A heartbeat that stands still for so long is lost
-    #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = duration)]
-    after: Duration,
+    /// A heartbeat that stands still for so long is lost [default: 90s, or what
+    /// alerts.rules.heartbeat says]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    after: Option<Duration>,
     /// How often to look
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     every: Duration,
@@ -56,16 +58,17 @@ impl Watch {
         let config = Sources { need_secrets: true, ..global.sources() }.load()?;
         crate::serve::logs::start(config.log);
         let teller = Teller::start(&config)?;
+        let after = self.after.unwrap_or_else(|| config.rules.alerts.after(Rule::Heartbeat));
         let mut place = match global.server()? {
             Some(url) => Place::server(&url)?,
-            None => Place::Store { config: Box::new(config), opened: None },
+            None => Place::store(config, after)?,
         };
         let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
         let (mut end, mut interrupt) =
             (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        let mut monitor = Monitor::new(self.after, self.restart_command.is_some());
+        let mut monitor = Monitor::new(after, self.restart_command.is_some());
         let began = Instant::now();
-        tracing::info!(place = place.shown(), after = self.after.as_secs(), "watching");
+        tracing::info!(place = place.shown(), after = after.as_secs(), "watching");
         loop {
             let sight = match tokio::time::timeout(LOOK_LIMIT, place.look()).await {
                 Ok(sight) => sight,
@@ -152,11 +155,17 @@ impl Teller {
 
 /// Where the heartbeat is looked for.
 enum Place {
-    Store { config: Box<Config>, opened: Option<Arc<dyn Store>> },
+    Store { config: Box<Config>, opened: Option<Arc<dyn Store>>, redis: Option<Box<InRedis>> },
     Server { url: String, client: reqwest::Client, answers: u64 },
 }
 
 impl Place {
+    fn store(config: Config, after: Duration) -> Result<Self> {
+        let redis = config.redis.as_ref().map(|place| InRedis::new(place, after)).transpose()?;
+        let redis = redis.map(Box::new);
+        Ok(Self::Store { config: Box::new(config), opened: None, redis })
+    }
+
     fn server(url: &str) -> Result<Self> {
         let client = reqwest::Client::builder().timeout(LOOK_LIMIT).build();
         let client = client.map_err(|error| Failure::failed(error.to_string()))?;
@@ -181,7 +190,12 @@ impl Place {
 
     async fn look(&mut self) -> Sight {
         match self {
-            Self::Store { config, opened } => {
+            Self::Store { config, opened, redis } => {
+                if let Some(redis) = redis
+                    && let Some(value) = redis.look().await
+                {
+                    return Sight::Value(Some(value));
+                }
                 let read = read(config, opened).await;
                 if read.is_err() {
                     *opened = None;
@@ -193,6 +207,38 @@ impl Place {
                 ask(client, url, *answers).await
             }
         }
+    }
+}
+
+/// The heartbeat as Redis shows it. It is cheap to look at, and it is not the truth: when it is
+/// missing, or stands still, the store is asked.
+struct InRedis {
+    glance: Glance,
+    value: Option<String>,
+    moved: Instant,
+    /// How long a value that stands still is taken for one that moves.
+    patience: Duration,
+}
+
+impl InRedis {
+    fn new(place: &RedisPlace, after: Duration) -> Result<Self> {
+        let glance = Glance::new(&place.url.0, &place.prefix);
+        let glance = glance.map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(Self { glance, value: None, moved: Instant::now(), patience: after / 2 })
+    }
+
+    async fn look(&mut self) -> Option<String> {
+        let value = match self.glance.heartbeat().await {
+            Ok(value) => value?,
+            Err(error) => {
+                tracing::debug!(%error, "no heartbeat can be read from Redis");
+                return None;
+            }
+        };
+        if self.value.as_ref() != Some(&value) {
+            (self.value, self.moved) = (Some(value.clone()), Instant::now());
+        }
+        (self.moved.elapsed() < self.patience).then_some(value)
     }
 }
 

@@ -162,11 +162,10 @@ fn mailbox(table: &Table<'_>, bare: &mut Vec<String>) -> Option<Mailbox> {
     let to = table.need("to", "a list of mail addresses", |c| c.list(mail));
     let user = table.get("user", Cursor::filled);
     let password = table.get("password", |c| secret(c, bare));
-    if user.is_some() != password.is_some() {
-        let (have, lack) = match user {
-            Some(_) => ("user", "password"),
-            None => ("password", "user"),
-        };
+    // One that is there and wrong is told as that.
+    let given = |key| table.get(key, |_| Some(())).is_some();
+    if given("user") != given("password") {
+        let (have, lack) = if given("user") { ("user", "password") } else { ("password", "user") };
         table.missing(lack, &format!("what goes with {have}"));
     }
     let (host, port) = server?;

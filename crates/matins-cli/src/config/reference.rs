@@ -8,7 +8,9 @@ mod work;
 use std::fmt::Write as _;
 
 pub(crate) use alerts::{ALERTS, CHANNEL, QUIET, RULE};
-pub(crate) use node::{AUTH, HTTP, LIMITS, LOG, PING, REDIS_MIRROR, RETENTION, TLS, TOKEN, TOP};
+pub(crate) use node::{
+    AUTH, HTTP, LIMITS, LOG, PING, REDIS_MIRROR, RETENTION, TLS, TOKEN, TOP, TRACES,
+};
 pub(crate) use work::{BACKOFF, BLACKOUT, DEFAULTS, DST, ON_TIMEOUT, POOL, SCHEDULE, TASK};
 
 /// One key: what it takes, what it is when absent, what it does.
@@ -45,7 +47,7 @@ pub(crate) struct Section {
 }
 
 /// In the order of the reference page.
-pub(crate) static SECTIONS: [&Section; 22] = [
+pub(crate) static SECTIONS: [&Section; 23] = [
     &TOP,
     &LOG,
     &DEFAULTS,
@@ -61,6 +63,7 @@ pub(crate) static SECTIONS: [&Section; 22] = [
     &TLS,
     &HTTP,
     &PING,
+    &TRACES,
     &RETENTION,
     &REDIS_MIRROR,
     &ALERTS,

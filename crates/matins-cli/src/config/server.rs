@@ -7,6 +7,7 @@ use std::time::Duration;
 use matins_core::limits::Limits;
 use matins_core::request::check_name;
 use matins_core::store::{Retention, StoreError};
+use matins_runtime::engine::Traces;
 use matins_runtime::executors::Setting;
 use matins_server::auth::Role;
 
@@ -155,6 +156,18 @@ pub(crate) fn secret_url(at: &Cursor<'_>) -> Option<Setting> {
         _ if setting.secret && !at.reader.need_secrets => Some(setting),
         _ => at.expected("an http or https URL"),
     }
+}
+
+pub(crate) fn traces(at: &Cursor<'_>) -> Option<Traces> {
+    let table = at.table(&reference::TRACES)?;
+    let url = table.need("url", "the address of a collector", secret_url);
+    let headers = table.get("headers", |c| c.settings(|_| Ok(()))).unwrap_or_default();
+    let secret = |setting: Setting| matins_core::alert::channel::Secret::new(setting.value);
+    Some(Traces {
+        headers: headers.into_iter().map(|(name, value)| (name, secret(value))).collect(),
+        sample: table.get("sample", |c| c.number(0.0..=1.0)).unwrap_or(1.0),
+        url: secret(url?),
+    })
 }
 
 pub(crate) fn host(at: &Cursor<'_>) -> Option<String> {

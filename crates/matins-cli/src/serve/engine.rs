@@ -58,6 +58,7 @@ impl EngineThreads {
             lease: config.lease,
             heartbeat: config.heartbeat,
             heartbeat_url: config.heartbeat_url.as_ref().map(|url| url.value.clone()),
+            traces: config.traces.clone(),
             canary: config.canary,
             stall_after: config.stall_after,
             poll: config.poll,

@@ -62,6 +62,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("lease", old.lease != new.lease),
         ("heartbeat", old.heartbeat != new.heartbeat),
         ("heartbeat_url", old.heartbeat_url != new.heartbeat_url),
+        ("traces", old.traces != new.traces),
         ("canary", old.canary != new.canary),
         ("stall_after", old.stall_after != new.stall_after),
         ("poll", old.poll != new.poll),

@@ -133,24 +133,41 @@ impl Desk {
     /// Takes over from whoever had the desk before: what was being sent may not have arrived, and
     /// channels that were given up get another chance. With `own` states, only that process said
     /// that they last: they are over unless it says so again.
-    pub fn resume(&mut self, own: bool, now: Timestamp) {
+    pub fn resume(&mut self, own: bool, policy: &Policy, now: Timestamp) {
         for post in self.posts.values_mut() {
             let sending = std::mem::take(&mut post.sending);
             post.put_back(sending);
         }
-        self.reopen();
+        self.reopen(policy);
         let limit = later(now, CONFIRM);
         for topic in self.topics.iter_mut().filter(|topic| own && topic.standing.is_some()) {
             topic.unconfirmed = Some(limit);
         }
     }
 
-    /// Somebody may have repaired them: every channel gets another chance.
-    pub fn reopen(&mut self) {
+    /// Somebody may have repaired them: every channel gets another chance. What waits for one that
+    /// is no longer there goes to those who are.
+    pub fn reopen(&mut self, policy: &Policy) {
         for post in self.posts.values_mut() {
             post.off = None;
             post.failures = 0;
             post.next_at = None;
+        }
+        let names: Vec<String> = self.posts.keys().cloned().collect();
+        for name in names {
+            self.take_over_from(&name, policy);
+        }
+    }
+
+    /// Some may be told again what they know: better than that nobody is.
+    fn take_over_from(&mut self, channel: &str, policy: &Policy) {
+        let is_gone =
+            |post: &&mut Post| post.sending.is_empty() && !policy.channels.contains_key(channel);
+        let Some(post) = self.posts.get_mut(channel).filter(is_gone) else { return };
+        let waiting = std::mem::take(&mut post.waiting);
+        self.posts.remove(channel);
+        for digest in waiting {
+            self.hand_out(digest, policy);
         }
     }
 
@@ -221,12 +238,16 @@ impl Desk {
                 || topic.told_at.is_some_and(|at| later(at, policy.rule(topic.rule).digest) > now)
         });
         for digest in ready {
-            let targets = policy.targets(digest.rule, &digest.subject, digest.severity);
-            for name in targets.into_iter().map(|channel| &channel.name) {
-                let off = self.posts.get(name).is_some_and(|post| post.off.is_some());
-                if !off || !self.fall_back(digest.clone(), name, policy) {
-                    self.posts.entry(name.clone()).or_default().add(digest.clone());
-                }
+            self.hand_out(digest, policy);
+        }
+    }
+
+    fn hand_out(&mut self, digest: Digest, policy: &Policy) {
+        let targets = policy.targets(digest.rule, &digest.subject, digest.severity);
+        for name in targets.into_iter().map(|channel| &channel.name) {
+            let off = self.posts.get(name).is_some_and(|post| post.off.is_some());
+            if !off || !self.fall_back(digest.clone(), name, policy) {
+                self.posts.entry(name.clone()).or_default().add(digest.clone());
             }
         }
     }
@@ -264,6 +285,18 @@ impl Desk {
 
     /// What became of a channel's order. Answers what is to be told of the channel.
     pub fn settled(
+        &mut self,
+        channel: &str,
+        verdict: Verdict,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Option<Alert> {
+        let told = self.judged(channel, verdict, policy, now);
+        self.take_over_from(channel, policy);
+        told.filter(|_| policy.channels.contains_key(channel))
+    }
+
+    fn judged(
         &mut self,
         channel: &str,
         verdict: Verdict,

@@ -19,15 +19,7 @@ pub const WHOLE: &str = "store";
 /// Whether an alert must not wait for the store: it is about the store, or about a process that
 /// may not reach it any more.
 pub const fn is_local(rule: Rule) -> bool {
-    matches!(
-        rule,
-        Rule::Store
-            | Rule::Redis
-            | Rule::Outage
-            | Rule::Stalled
-            | Rule::Restarted
-            | Rule::CrashLoop
-    )
+    matches!(rule, Rule::Store | Rule::Outage | Rule::Stalled | Rule::Restarted | Rule::CrashLoop)
 }
 
 /// States that begin or end by the figures of a store. The desk is the memory of what was told.

@@ -138,7 +138,7 @@ impl Writer {
             title,
             body: body.trim_end().to_owned(),
             next: vec!["matins alert list".to_owned()],
-            link: public_url.map(|url| format!("{url}/alerts")),
+            link: public_url.map(|url| api(url, "alerts")),
             severity,
             resolved,
         }
@@ -202,23 +202,28 @@ fn next(digest: &Digest) -> Vec<String> {
     }
 }
 
-/// Where the dashboard shows it.
+/// Where the API shows it, to whoever has a token.
 fn link(url: &str, digest: &Digest) -> String {
     let subject = super::sign::query_encoded(&digest.subject);
-    let sample = digest.samples.first();
-    match digest.rule {
-        Rule::DeadLetter if digest.count == 1 => {
-            match sample.and_then(|sample| sample.get("task")) {
-                Some(task) => format!("{url}/tasks/{}", super::sign::query_encoded(task)),
-                None => format!("{url}/dead_letters?type={subject}"),
-            }
+    let task = digest.samples.first().and_then(|sample| sample.get("task"));
+    let path = match digest.rule {
+        Rule::DeadLetter if digest.count == 1 && task.is_some() => {
+            format!("tasks/{}", super::sign::query_encoded(task.unwrap_or_default()))
         }
-        Rule::DeadLetter => format!("{url}/dead_letters?type={subject}"),
-        Rule::DeadLetters => format!("{url}/dead_letters"),
-        Rule::Missed | Rule::Overdue => format!("{url}/schedules/{subject}"),
-        Rule::Backlog | Rule::NoWorker | Rule::Canary | Rule::WorkerLost => format!("{url}/pools"),
-        _ => format!("{url}/alerts"),
-    }
+        Rule::DeadLetter => format!("dead_letters?type={subject}"),
+        Rule::DeadLetters => "dead_letters".to_owned(),
+        Rule::Missed | Rule::Overdue => format!("schedules/{subject}"),
+        Rule::Backlog | Rule::Canary => "pools".to_owned(),
+        Rule::NoWorker | Rule::WorkerLost | Rule::Heartbeat => "workers".to_owned(),
+        Rule::Ping => "pings".to_owned(),
+        Rule::Invariant => "certificate".to_owned(),
+        _ => "status".to_owned(),
+    };
+    api(url, &path)
+}
+
+fn api(url: &str, path: &str) -> String {
+    format!("{}/api/v1/{path}", url.trim_end_matches('/'))
 }
 
 /// An instant to the second.

@@ -29,7 +29,8 @@ pub(super) trait Book: Send + Sync {
 
     async fn file(&self, read: &[u64], state: &str) -> Result<bool>;
 
-    /// Whether its states are those of this process alone.
+    /// Whether its states are those of this process alone: then what cannot be kept is sent all the
+    /// same, and after a restart perhaps once more.
     fn is_own(&self) -> bool;
 }
 
@@ -112,9 +113,11 @@ impl Book for FileBook {
     }
 
     async fn file(&self, read: &[u64], state: &str) -> Result<bool> {
+        // Whoever has read them tells them, also where no file takes that down: a full disk is one of
+        // the things to be told.
+        self.waiting().alerts.retain(|(number, _)| !read.contains(number));
         let failed = |error: std::io::Error| StoreError::Unavailable(error.to_string());
         self.write(state).map_err(failed)?;
-        self.waiting().alerts.retain(|(number, _)| !read.contains(number));
         Ok(true)
     }
 

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use matins_core::alert::desk::Desk;
 use matins_core::alert::policy::Policy;
 use matins_core::alert::{Alert, judge};
 use matins_core::store::Stats;
@@ -16,11 +15,12 @@ use tokio_util::task::TaskTracker;
 
 use super::book::{FileBook, StoreBook};
 use super::courier::Courier;
-use super::teller::{Desktop, Teller};
+use super::teller::{Desktop, IDLE, Teller};
 use super::{AlertSink, Alerts};
 use crate::client::Client;
 use crate::clock::HostClock;
 use crate::metrics::Metrics;
+use crate::progress::{Beat, Progress};
 
 /// Raised and not yet passed on.
 const INBOX_MAX: usize = 4_096;
@@ -61,28 +61,34 @@ pub struct Place {
     pub teller: String,
     /// File of what must not wait for the store.
     pub file: Option<PathBuf>,
-    /// Whether it tells what all nodes raise.
-    pub tells_for_all: bool,
 }
 
 /// Starts the loops of a node on the current runtime.
-pub fn start(client: &Client, place: Place, tracker: &TaskTracker, stop: &CancellationToken) {
+pub(crate) fn start(
+    client: &Client,
+    place: Place,
+    progress: &Progress,
+    tracker: &TaskTracker,
+    stop: &CancellationToken,
+) {
     let rules = client.clone();
     let policy = Arc::new(move || rules.rules().alerts.clone());
     let (clock, metrics) = (client.inner.clock.clone(), client.metrics().clone());
     let courier = Courier::default();
     let at = Desktop { clock, policy, metrics, courier, stop: stop.clone() };
-    let (inbox, own, bell) = local(client.alerts(), &at, place.file, tracker);
-    if place.tells_for_all {
-        let judged = client.clone();
-        let shared = Teller {
-            at,
-            book: StoreBook { store: client.store().clone(), teller: place.teller },
-            judge: Some(Box::new(move |desk| figures(&judged, desk))),
-        };
-        let client = client.clone();
-        tracker.spawn(async move { shared.run(|| client.wake().alerts()).await });
-    }
+    let (inbox, own, bell) = local(
+        client.alerts(),
+        &at,
+        place.file,
+        Some(progress.watch_always("alerts_local", IDLE)),
+        tracker,
+    );
+    // Any node may be the one that tells what all of them raise.
+    let book = StoreBook { store: client.store().clone(), teller: place.teller };
+    let beat = Some(progress.watch("alerts", IDLE));
+    let shared = Teller { at, book, node: Some(client.clone()), beat };
+    let rung = client.clone();
+    tracker.spawn(async move { shared.run(|| rung.wake().alerts()).await });
     tracker.spawn(pass_on(Some(client.clone()), inbox, own, bell, stop.clone()));
 }
 
@@ -98,7 +104,7 @@ pub fn start_alone(
     let clock = Arc::new(HostClock);
     let (metrics, courier) = (Metrics::default(), Courier::default());
     let at = Desktop { clock, policy, metrics, courier, stop: stop.clone() };
-    let (inbox, own, bell) = local(alerts, &at, file, tracker);
+    let (inbox, own, bell) = local(alerts, &at, file, None, tracker);
     tracker.spawn(pass_on(None, inbox, own, bell, stop.clone()));
 }
 
@@ -107,22 +113,16 @@ fn local(
     alerts: &Alerts,
     at: &Desktop,
     file: Option<PathBuf>,
+    beat: Option<Beat>,
     tracker: &TaskTracker,
 ) -> (Arc<Inbox>, FileBook, Arc<Notify>) {
     let inbox = Arc::new(Inbox::default());
     alerts.deliver_to(inbox.clone());
     let (own, bell) = (FileBook::new(file), Arc::new(Notify::new()));
-    let teller = Teller { at: at.clone(), book: own.clone(), judge: None };
+    let teller = Teller { at: at.clone(), book: own.clone(), node: None, beat };
     let ring = bell.clone();
     tracker.spawn(async move { teller.run(|| ring.notified()).await });
     (inbox, own, bell)
-}
-
-/// What the store's figures say.
-fn figures(client: &Client, desk: &Desk) -> Vec<Alert> {
-    let Some(stats) = client.alerts().figures() else { return Vec::new() };
-    let policy = client.rules().alerts.clone();
-    judge::figures(&stats, &policy, desk, client.now())
 }
 
 /// Passes on what is raised here, in order.

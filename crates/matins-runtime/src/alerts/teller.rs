@@ -7,22 +7,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use matins_core::alert::Alert;
+use jiff::Timestamp;
 use matins_core::alert::answer::Verdict;
 use matins_core::alert::desk::{Desk, Order};
 use matins_core::alert::policy::Policy;
 use matins_core::alert::render::render;
+use matins_core::alert::{Alert, Rule, judge};
+use matins_core::store::StoreError;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::book::Book;
 use super::courier::Courier;
+use crate::client::Client;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+use crate::progress::Beat;
 
 /// Between two looks while something is under way, and while nothing is.
 const BUSY: Duration = Duration::from_millis(500);
-const IDLE: Duration = Duration::from_secs(5);
+pub(super) const IDLE: Duration = Duration::from_secs(5);
 /// What comes at once is looked at together.
 const BREATH: Duration = Duration::from_millis(100);
 
@@ -36,13 +40,12 @@ pub(super) struct Desktop {
     pub(super) stop: CancellationToken,
 }
 
-/// Judges what nobody raises by itself.
-pub(super) type Judge = Box<dyn Fn(&Desk) -> Vec<Alert> + Send + Sync>;
-
 pub(super) struct Teller<B> {
     pub(super) at: Desktop,
     pub(super) book: B,
-    pub(super) judge: Option<Judge>,
+    /// Of the node that tells for all: figures, and conditions that last.
+    pub(super) node: Option<Client>,
+    pub(super) beat: Option<Beat>,
 }
 
 type Sends = JoinSet<(String, Verdict)>;
@@ -64,19 +67,25 @@ impl<B: Book> Teller<B> {
             if *policy != *known {
                 known = policy.clone();
                 if let Some(Held { desk, dirty }) = &mut held {
-                    desk.reopen();
+                    desk.reopen(&policy);
                     *dirty = true;
                 }
             }
-            let mut pause = IDLE;
+            let (mut pause, mut answered) = (IDLE, true);
             if policy.channels.is_empty() {
                 held = None;
             } else {
                 match self.turn(&mut held, &policy, &mut sends).await {
                     Ok(true) => pause = BUSY,
                     Ok(false) => {}
-                    Err(error) => tracing::warn!(%error, "alerts wait: what is told is not kept"),
+                    Err(error) => {
+                        tracing::warn!(%error, "alerts wait: what is told is not kept");
+                        answered = matches!(error, StoreError::Full(_));
+                    }
                 }
+            }
+            if let Some(beat) = self.beat.as_ref().filter(|_| answered) {
+                beat.round().await;
             }
             tokio::select! {
                 () = self.at.stop.cancelled() => break,
@@ -108,14 +117,17 @@ impl<B: Book> Teller<B> {
         };
         let Held { desk, dirty } = held.get_or_insert_with(|| {
             let mut desk = tray.state.as_deref().map_or_else(Desk::default, read);
-            desk.resume(self.book.is_own(), now);
+            desk.resume(self.book.is_own(), policy, now);
+            if let Some(node) = &self.node {
+                adopt(node, &desk, now);
+            }
             Held { desk, dirty: true }
         });
         let (before, was_dirty) = (desk.clone(), *dirty);
         for (_, alert) in &tray.unread {
             desk.take_in(alert, policy, now);
         }
-        for alert in self.judge.as_ref().map(|judge| judge(desk)).unwrap_or_default() {
+        for alert in self.node.as_ref().map(|node| figures(node, desk, now)).unwrap_or_default() {
             desk.take_in(&alert, policy, now);
         }
         desk.turn(policy, now);
@@ -130,6 +142,10 @@ impl<B: Book> Teller<B> {
                 Ok(false) => {
                     *held = None;
                     return Ok(false);
+                }
+                Err(error) if self.book.is_own() => {
+                    tracing::warn!(%error, "what is told is not kept");
+                    *dirty = true;
                 }
                 Err(error) => {
                     *held = Some(Held { desk: before, dirty: was_dirty });
@@ -203,6 +219,30 @@ impl<B: Book> Teller<B> {
         {
             tracing::warn!(%error, "what was told could not be written down");
         }
+    }
+}
+
+/// What the store's figures say.
+fn figures(node: &Client, desk: &Desk, now: Timestamp) -> Vec<Alert> {
+    let Some(stats) = node.alerts().figures() else { return Vec::new() };
+    judge::figures(&stats, &node.rules().alerts, desk, now)
+}
+
+/// Conditions that this node's loops judge, and that were told before it began: their end is told
+/// by whoever sees it.
+const ADOPTED: [Rule; 7] = [
+    Rule::Canary,
+    Rule::Heartbeat,
+    Rule::Invariant,
+    Rule::NoWorker,
+    Rule::Overdue,
+    Rule::Ping,
+    Rule::Redis,
+];
+
+fn adopt(node: &Client, desk: &Desk, now: Timestamp) {
+    for rule in ADOPTED {
+        node.alerts().adopt(rule, desk.standing(rule), now);
     }
 }
 

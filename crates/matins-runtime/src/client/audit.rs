@@ -15,8 +15,9 @@ use super::{Client, Result};
 const RUNNING_MAX: usize = 10_000;
 
 impl Client {
-    /// Judges the store by its invariants. `lease` is how long the word of a worker counts.
-    pub async fn certify(&self, lease: Duration) -> Result<Certificate> {
+    /// Judges the store by its invariants. `lease` is how long the word of a worker counts; `turned`
+    /// is called with every step.
+    pub async fn certify(&self, lease: Duration, turned: impl Fn() + Sync) -> Result<Certificate> {
         let limits = self.rules().limits;
         let mut certificate = Certificate {
             at: self.now(),
@@ -28,6 +29,7 @@ impl Client {
         let mut page = PageRequest { limit: PAGE_MAX, cursor: None };
         loop {
             let found = self.inner.store.schedules(&page).await?;
+            turned();
             let now = self.now();
             for due in &found.items {
                 certificate.schedules += 1;
@@ -39,26 +41,32 @@ impl Client {
                 None => break,
             }
         }
-        let running = self.running_with_workers().await?;
+        let running = self.running_with_workers(&turned).await?;
         certificate.running = running.len() as u64;
         let workers = self.inner.store.workers().await?;
         // Whoever died is judged after its lease, by the next sweep.
         let patience = lease + sweep_every(lease) * 2;
         let found = audit::running(&running, &workers, patience, self.now());
         certificate.violations.extend(found);
+        let strays = self.inner.store.strays().await?;
+        certificate.violations.extend(strays.iter().map(audit::stray));
         certificate.violations.sort();
         Ok(certificate)
     }
 
     /// Running tasks and the worker that each one's latest attempt names. One that ends meanwhile
     /// is left out.
-    async fn running_with_workers(&self) -> Result<Vec<(Task, Option<WorkerId>)>> {
+    async fn running_with_workers(
+        &self,
+        turned: &(impl Fn() + Sync),
+    ) -> Result<Vec<(Task, Option<WorkerId>)>> {
         let filter = TaskFilter { states: vec![State::Running], ..TaskFilter::default() };
         let mut page = PageRequest { limit: PAGE_MAX, cursor: None };
         let mut running = Vec::new();
         loop {
             let found = self.inner.store.tasks(&filter, &page).await?;
             for task in found.items {
+                turned();
                 let attempts = self.inner.store.attempts(task.id).await?;
                 let open = attempts.into_iter().rev().find(|attempt| attempt.outcome.is_none());
                 let worker = open.map(|attempt| WorkerId(attempt.worker));

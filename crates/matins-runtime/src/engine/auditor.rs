@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use matins_core::alert::{Alert, Rule};
-use matins_core::audit::Violation;
+use matins_core::audit::{Invariant, Violation};
 
 use super::Core;
 use super::producer::Trouble;
@@ -15,21 +15,28 @@ use crate::ClientError;
 
 /// Between two looks at a store that is quickly looked at.
 const EVERY: Duration = Duration::from_secs(60);
+/// Between two signs of life while it waits.
+const NAP: Duration = Duration::from_secs(5);
 /// Share of its time that the auditor takes at most.
 const SHARE: u32 = 100;
 
 pub(super) async fn run(core: Arc<Core>) {
-    let mut trouble = Trouble::new(&core);
+    let beat = core.progress.watch("auditor", NAP);
+    let mut trouble = Trouble::of(&core, &beat);
     let mut before: BTreeSet<Violation> = BTreeSet::new();
     let mut pause = EVERY;
     core.client.inner.metrics.violations(&before);
     loop {
-        tokio::select! {
-            () = core.quiet.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+        let until = tokio::time::Instant::now() + pause;
+        while tokio::time::Instant::now() < until {
+            tokio::select! {
+                () = core.quiet.cancelled() => return,
+                () = tokio::time::sleep(NAP.min(pause)) => beat.round().await,
+            }
         }
         let began = tokio::time::Instant::now();
-        match core.client.certify(core.config.lease).await {
+        beat.doing("look");
+        match core.client.certify(core.config.lease, || beat.turn()).await {
             Ok(certificate) => {
                 trouble.over("auditor");
                 let found: BTreeSet<Violation> = certificate.violations.into_iter().collect();
@@ -46,7 +53,6 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// What of a schedule is overdue is told of the store as a whole, too, by its figures.
 fn subject(violation: &Violation) -> String {
     format!("{}/{}", violation.invariant, violation.subject)
 }
@@ -54,7 +60,9 @@ fn subject(violation: &Violation) -> String {
 fn tell(core: &Core, before: &BTreeSet<Violation>, now: &BTreeSet<Violation>) {
     let (alerts, at) = (core.client.alerts(), core.client.now());
     let known: BTreeSet<String> = before.iter().map(subject).collect();
-    for violation in now.iter().filter(|violation| known.contains(&subject(violation))) {
+    // What is overdue has a rule of its own.
+    let told = |violation: &&Violation| violation.invariant != Invariant::Overdue;
+    for violation in now.iter().filter(told).filter(|one| known.contains(&subject(one))) {
         let alert = Alert::new(Rule::Invariant, subject(violation), at);
         let alert = alert.fact("invariant", violation.invariant);
         alerts.raise(alert.fact("detail", &violation.detail));

@@ -43,7 +43,9 @@ pub(super) async fn run(core: Arc<Core>, every: Duration) {
     let mut flights: BTreeMap<Name, Flight> = BTreeMap::new();
     let mut next: BTreeMap<Name, Instant> = BTreeMap::new();
     let first = Instant::now() + every;
+    let beat = core.progress.watch("canary", LOOK_EVERY);
     loop {
+        beat.doing("look");
         let pools: Vec<(Name, u32)> =
             core.slots().iter().map(|(pool, slots)| (pool.clone(), slots.free())).collect();
         flights.retain(|pool, _| pools.iter().any(|(known, _)| known == pool));
@@ -60,6 +62,7 @@ pub(super) async fn run(core: Arc<Core>, every: Duration) {
                 }
             }
         }
+        beat.round().await;
         tokio::select! {
             () = core.quiet.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY.min(every)) => {}

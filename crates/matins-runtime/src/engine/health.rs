@@ -1,5 +1,6 @@
 //! Whether the loops turn and the store answers; the heartbeat that is made of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -51,9 +52,14 @@ pub(super) fn health(core: &Core) -> Health {
     Health {
         status,
         stalled,
-        ready: (up && writes || journals(core)) && !core.is_draining(),
+        ready: (up && writes || takes_in(core)) && !core.is_draining(),
         heartbeat_age: heartbeat_age(core),
     }
+}
+
+/// Whether what stands in for the store takes tasks in.
+fn takes_in(core: &Core) -> bool {
+    core.store().parts().iter().any(|part| part.stands_in && part.keeps)
 }
 
 /// Whether tasks are journalled because the database is away.
@@ -83,6 +89,7 @@ pub(super) async fn watch_store(core: Arc<Core>) {
     let beat = core.progress.watch_always("store_watch", PING_EVERY + PING_LIMIT);
     let kind = core.store().info().kind;
     let mut away_since = None;
+    let mut parts_away = BTreeMap::new();
     loop {
         beat.doing("ping");
         let up = core.progress.has_answered(PING_EVERY)
@@ -97,6 +104,7 @@ pub(super) async fn watch_store(core: Arc<Core>) {
             }
         }
         tell_of_store(&core, kind, up, &mut away_since);
+        tell_of_parts(&core, &mut parts_away);
         tell_of_outage(&core, kind);
         core.client.inner.metrics.store_up(kind, up);
         refresh(&core);
@@ -109,14 +117,33 @@ pub(super) async fn watch_store(core: Arc<Core>) {
 
 fn tell_of_store(core: &Core, kind: &str, up: bool, away_since: &mut Option<tokio::time::Instant>) {
     let (alerts, now) = (core.client.alerts(), core.client.now());
-    if up {
+    if up && !core.client.has_write_trouble() {
         *away_since = None;
         return alerts.raise(Alert::resolved(Rule::Store, kind, now));
     }
     let since = away_since.get_or_insert_with(tokio::time::Instant::now);
     if since.elapsed() >= AWAY_TOLD_AFTER {
         let node = &core.config.node_id;
-        alerts.raise(Alert::new(Rule::Store, kind, now).fact("node", node));
+        let why = if up { "it takes nothing" } else { "it does not answer" };
+        alerts.raise(Alert::new(Rule::Store, kind, now).fact("node", node).fact("why", why));
+    }
+}
+
+/// Of what the store works without. All nodes tell of one place together: who is without it finds
+/// it in `matins status` of each.
+fn tell_of_parts(core: &Core, away: &mut BTreeMap<String, tokio::time::Instant>) {
+    let (alerts, now) = (core.client.alerts(), core.client.now());
+    for part in core.store().parts() {
+        if part.up {
+            away.remove(&part.location);
+            alerts.raise(Alert::resolved(Rule::Redis, part.location, now));
+            continue;
+        }
+        let since = *away.entry(part.location.clone()).or_insert_with(tokio::time::Instant::now);
+        if since.elapsed() >= AWAY_TOLD_AFTER {
+            let node = &core.config.node_id;
+            alerts.raise(Alert::new(Rule::Redis, part.location, now).fact("node", node));
+        }
     }
 }
 

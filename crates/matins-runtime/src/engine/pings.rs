@@ -12,10 +12,15 @@ use crate::ClientError;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(core: Arc<Core>) {
-    let mut trouble = Trouble::new(&core);
+    let beat = core.progress.watch("pings", LOOK_EVERY);
+    let mut trouble = Trouble::of(&core, &beat);
     loop {
+        beat.doing("look");
         match look(&core).await {
-            Ok(()) => trouble.over("pings"),
+            Ok(()) => {
+                trouble.over("pings");
+                beat.round().await;
+            }
             Err(ClientError::Store(error)) => {
                 let pause = trouble.again("pings", &error);
                 tokio::time::sleep(pause).await;

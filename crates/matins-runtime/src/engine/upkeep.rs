@@ -1,36 +1,65 @@
 //! What keeps a store in shape: expiry, retention, figures; and the ear for other processes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use matins_core::alert::{Alert, Rule, judge};
-use matins_core::lifecycle::later;
-use matins_core::page::PageRequest;
-use matins_core::store::{Stats, StoreError, TaskFilter};
-use matins_core::task::State;
+use matins_core::store::StoreError;
 
 use super::Core;
 use super::producer::Trouble;
+use super::signs::{Schedulers, Signs};
 use crate::progress::Beat;
 
-const STATS_EVERY: Duration = Duration::from_secs(5);
+const STATS_EVERY: Duration = Duration::from_secs(10);
+const FIGURES_EVERY: Duration = Duration::from_secs(10);
+/// Between two looks for what people must be told of, unless they want to know sooner.
+const SIGNS_EVERY: Duration = Duration::from_secs(20);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// Rows of one pruning step, and the breath between two, so that no writer waits long.
 const PRUNE_ROWS: usize = 2_000;
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 const EXPIRE_ROWS: usize = 1_000;
 
+/// Only the figures, on a node that leaves the rest to others: they are the same everywhere. And
+/// whether those others are there.
+pub(super) async fn show_figures(core: Arc<Core>) {
+    let beat = core.progress.watch("figures", FIGURES_EVERY);
+    let mut trouble = Trouble::of(&core, &beat);
+    let mut schedulers = Schedulers::default();
+    loop {
+        beat.doing("read");
+        let now = core.client.now();
+        let looked = async {
+            let stats = core.store().stats(now).await?;
+            core.client.inner.metrics.stats(&stats, now);
+            core.client.alerts().set_figures(stats);
+            schedulers.look(&core, now).await
+        };
+        let pause = match looked.await {
+            Ok(()) => {
+                trouble.over("figures");
+                beat.round().await;
+                FIGURES_EVERY
+            }
+            Err(error) => trouble.again("figures", &error),
+        };
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("upkeep", STATS_EVERY);
     let mut trouble = Trouble::of(&core, &beat);
+    let mut signs = Signs::default();
     let mut since_prune = PRUNE_EVERY;
     let mut expired = true;
     loop {
         let due = since_prune >= PRUNE_EVERY;
         beat.doing("figures, expiry, pruning");
-        match turn(&core, due, expired, &beat).await {
+        match turn(&core, due, expired, &mut signs, &beat).await {
             Ok(more) => {
                 expired = false;
                 trouble.over("upkeep");
@@ -55,11 +84,19 @@ pub(super) async fn run(core: Arc<Core>) {
 
 /// Figures, expiry when there is some, and, when it is time, a stretch of pruning. `true`: there is
 /// more to prune.
-async fn turn(core: &Core, prune: bool, expired: bool, beat: &Beat) -> Result<bool, StoreError> {
+async fn turn(
+    core: &Core,
+    prune: bool,
+    expired: bool,
+    signs: &mut Signs,
+    beat: &Beat,
+) -> Result<bool, StoreError> {
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
-    tell_unserved(core, &stats, now).await?;
+    if signs.is_due(core, SIGNS_EVERY) {
+        signs.look(core, &stats, now).await?;
+    }
     core.client.alerts().set_figures(stats);
     let mut more = expired || prune;
     while more {
@@ -83,36 +120,6 @@ async fn turn(core: &Core, prune: bool, expired: bool, beat: &Beat) -> Result<bo
         }
     }
     Ok(false)
-}
-
-/// Tasks looked at in a pool that does not get on.
-const WAITING_SEEN: usize = 200;
-
-/// Tells of types that no live worker runs: only where tasks wait for long is it worth a look.
-async fn tell_unserved(core: &Core, stats: &Stats, now: Timestamp) -> Result<(), StoreError> {
-    let patience = core.client.rules().alerts.after(Rule::NoWorker);
-    let alerts = core.client.alerts();
-    let mut unserved = BTreeMap::new();
-    for (pool, _) in stats.oldest_ready.iter().filter(|(_, at)| later(**at, patience) <= now) {
-        let filter = TaskFilter {
-            states: vec![State::Pending],
-            pool: Some(pool.to_string()),
-            ..TaskFilter::default()
-        };
-        let page = PageRequest { limit: WAITING_SEEN, cursor: None };
-        let waiting = core.store().tasks(&filter, &page).await?.items;
-        let workers = core.store().workers().await?;
-        unserved.extend(judge::unserved(&waiting, &workers, patience, now));
-    }
-    for (kind, tasks) in &unserved {
-        alerts.raise(Alert::new(Rule::NoWorker, &**kind, now).fact("tasks", tasks));
-    }
-    for kind in alerts.standing(Rule::NoWorker) {
-        if !unserved.contains_key(&*kind) {
-            alerts.raise(Alert::resolved(Rule::NoWorker, kind, now));
-        }
-    }
-    Ok(())
 }
 
 /// Longest time between two turns of the loop that reads the settings. Without a hint it reads them

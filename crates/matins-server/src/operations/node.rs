@@ -114,7 +114,7 @@ async fn openapi(_: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
 }
 
 async fn certify(api: Api, _: Call<NoQuery, Nothing>) -> Result<Response> {
-    let certificate = api.client().certify(api.node().lease()).await?;
+    let certificate = api.client().certify(api.node().lease(), || ()).await?;
     json(200, &CertificateView::from(&certificate))
 }
 

@@ -26,7 +26,7 @@ pub struct CertificateView<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Violation")]
 pub struct ViolationView<'a> {
-    /// `armed`, `overdue`, `balance` or `running`.
+    /// `armed`, `overdue`, `balance`, `running` or `redis`.
     invariant: &'static str,
     /// The schedule or the task.
     subject: &'a str,

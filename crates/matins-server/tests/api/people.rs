@@ -1,6 +1,14 @@
 //! What people do at three in the morning: dead letters, pools, freeze, ledger, tokens, status.
 
-use serde_json::json;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use matins_core::alert::channel::{Channel, Lang, Secret, To};
+use matins_core::alert::digest::Digest;
+use matins_core::alert::policy::Policy;
+use matins_core::alert::render::{Wire, render};
+use matins_core::alert::{Alert, Rule, Severity};
+use serde_json::{Value, json};
 
 use crate::harness::{ADMIN, OPERATOR, Server, VIEWER};
 
@@ -230,4 +238,41 @@ async fn a_viewer_does_not_see_the_secrets_in_payloads() {
     let claim = r#"{"worker":"w1","types":["command"]}"#;
     let claimed = server.post("/workers/claim", claim).await.is(200);
     assert!(claimed.text().contains(payload), "whoever runs it gets it: {}", claimed.text());
+}
+
+/// Wherever an alert sends people to, there is something.
+#[tokio::test]
+async fn links_of_alerts_lead_somewhere() {
+    let server = Server::new();
+    server.enqueue(r#"{"type":"sync"}"#).await;
+    let task = server.fail("sync", "boom").await;
+    server.put("/schedules/nightly", r#"{"schedule":"@daily","type":"sync"}"#).await.is(201);
+    let url = "https://matins.example/";
+    let policy = Policy { public_url: Some(url.to_owned()), ..Policy::default() };
+    let channel = Channel {
+        name: "ops".to_owned(),
+        to: To::Webhook { url: Secret::new("http://x"), secret: None, headers: BTreeMap::new() },
+        lang: Lang::En,
+        at_least: Severity::Info,
+        quiet: None,
+        per_minute: 60,
+    };
+    let now = Timestamp::UNIX_EPOCH;
+    let link = |digests: &[Digest]| {
+        let Wire::Http { body, .. } = render(&channel, digests, &policy, now) else { panic!() };
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let link = body["link"].as_str().unwrap();
+        link.strip_prefix("https://matins.example/api/v1").expect("of this API").to_owned()
+    };
+    for rule in Rule::ALL {
+        for count in [1, 2] {
+            let alert = Alert::new(rule, "nightly", now).fact("task", &task);
+            let mut digest = Digest::of(&alert, Severity::Warning);
+            (1..count).for_each(|_| digest.add(&alert, Severity::Warning));
+            let one = link(std::slice::from_ref(&digest));
+            server.get(&one).await.is(200);
+            let many = link(&[digest.clone(), digest]);
+            server.get(&many).await.is(200);
+        }
+    }
 }

@@ -263,6 +263,10 @@ impl Link {
     }
 
     async fn connect(&self) -> redis::RedisResult<Connection> {
+        if self.address.uses_tls() && rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Somebody else may be first, which is as good.
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        }
         let limit = self.times.connect;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(limit))
@@ -445,10 +449,6 @@ impl Link {
 
 /// Starts to keep the line up. An error when Redis is another store's; one that is away may come.
 pub(super) async fn open(link: &Arc<Link>, thread: &OwnThread) -> Result<()> {
-    if link.address.uses_tls() && rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may be first, which is as good.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    }
     let (first, answer) = tokio::sync::oneshot::channel();
     thread.spawn(link.clone().keep_up(first));
     thread.spawn(link.clone().listen());

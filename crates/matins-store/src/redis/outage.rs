@@ -85,9 +85,11 @@ pub(super) struct Outage {
     entries: AtomicU64,
     known: Arc<Known>,
     file: known::File,
+    /// What Redis takes in now is kept, as far as this node asks for.
+    keeps: AtomicBool,
+    accept_volatile: bool,
     /// This process began without the database: it is looked at before anything is written.
     unchecked: AtomicBool,
-    accept_volatile: bool,
     /// What lets tasks run meanwhile.
     mirror: OnceLock<Weak<Mirror>>,
 }
@@ -124,8 +126,9 @@ impl Outage {
             entries: AtomicU64::new(0),
             known: known.clone(),
             file,
-            unchecked: AtomicBool::new(is_away),
+            keeps: AtomicBool::new(false),
             accept_volatile,
+            unchecked: AtomicBool::new(is_away),
             mirror: OnceLock::new(),
         });
         thread.spawn(outage.clone().run());
@@ -179,6 +182,10 @@ impl Outage {
 
     pub(super) fn is_on(&self) -> bool {
         *self.mode.borrow() == Mode::Outage
+    }
+
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps.load(Ordering::Relaxed)
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -506,6 +513,12 @@ impl Outage {
     }
 
     async fn count(&self) {
+        if self.is_on() {
+            let mut said = self.link.info("persistence").await.unwrap_or_default();
+            said.extend(self.link.info("memory").await.unwrap_or_default());
+            let keeps = durability(persistence(&said), self.accept_volatile).is_some();
+            self.keeps.store(keeps, Ordering::Relaxed);
+        }
         let mut length = redis::cmd("XLEN");
         length.arg(self.link.key("journal"));
         let length: std::result::Result<u64, _> =

@@ -13,7 +13,7 @@ use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
     Lapsed, LedgerEntry, Look, LookRequest, Order, Outbox, Part, Pruned, Queue, Records, Result,
     Retention, Retried, SettingChange, Settings, Settled, Stats, Store, StoreError, StoreInfo,
-    TaskFilter, Timetables, Token, Tray, Turn, Worker,
+    Stray, TaskFilter, Timetables, Token, Tray, Turn, Worker,
 };
 use matins_core::task::{Attempt, Claim, NewTask, State, Task, TaskId, WorkerId};
 use matins_core::why::Surroundings;
@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::RedisStore;
 use super::hint::Hint;
-use super::pusher::Note;
+use super::pusher::{Note, Trouble};
 use crate::postgres::Accepted;
 
 #[async_trait]
@@ -384,6 +384,15 @@ impl Store for RedisStore {
 
     fn parts(&self) -> Vec<Part> {
         vec![self.part()]
+    }
+
+    async fn strays(&self) -> Result<Vec<Stray>> {
+        match self.find_strays().await {
+            Ok(strays) => Ok(strays),
+            Err(Trouble::Store(error)) => Err(error),
+            // What cannot be read misleads nobody.
+            Err(Trouble::Redis(_)) => Ok(Vec::new()),
+        }
     }
 
     async fn ping(&self) -> Result<()> {

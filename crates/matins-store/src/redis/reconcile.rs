@@ -38,7 +38,7 @@ const TIED_MAX: usize = 20_000;
 const DEAD_MAX: usize = 1_000;
 
 /// Between two readings when nobody asks for one.
-const EVERY: Duration = Duration::from_secs(5);
+pub(super) const EVERY: Duration = Duration::from_secs(5);
 
 /// Between two looks for whether a reading is due.
 const LOOK: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ const LOOK_TWICE_MAX: usize = 2_000;
 const NO_BOUND: &str = "9007199254740991";
 
 /// The field of what is due later, among the pools; no pool is called so.
-const LATER: &str = "\tlater";
+pub(super) const LATER: &str = "\tlater";
 
 const STEP: usize = 1_000;
 

@@ -56,6 +56,7 @@ impl Worker {
             lease: config.lease,
             heartbeat: config.heartbeat,
             heartbeat_url: None,
+            traces: None,
             canary: None,
             stall_after: config.stall_after,
             poll: config.poll,

@@ -164,6 +164,7 @@ pub(crate) static TOP: Section = Section {
             "Jobs that others run, such as lines of a crontab, and that report when they have \
              run: silence is told.",
         ),
+        key("traces", "mapping", "none", "Where traces go, in the form of OpenTelemetry."),
         key("retention", "mapping", "see below", "How long ended things are kept."),
         key(
             "limits",
@@ -335,6 +336,29 @@ pub(crate) static REDIS_MIRROR: Section = Section {
         key("horizon", "duration", "`1h`", "How far ahead tasks are mirrored, soonest first."),
         key("tasks", "count", "`100000`", "Most tasks."),
         key("bytes", "size", "`256MiB`", "Most bytes of these."),
+    ],
+};
+
+pub(crate) static TRACES: Section = Section {
+    title: "traces",
+    about: "A trace of each task that has ended, from enqueue to finish with a span for each \
+            attempt, goes to a collector of OpenTelemetry (OTLP over HTTP, JSON). Payloads, \
+            results and output are not in it.",
+    keys: &[
+        key(
+            "url",
+            "URL",
+            "required",
+            "The whole address: usually `http://HOST:4318/v1/traces`. May be `env:NAME` or \
+             `file:PATH`.",
+        ),
+        key(
+            "headers",
+            "mapping",
+            "none",
+            "Headers to send. Values may be `env:NAME` or `file:PATH`.",
+        ),
+        key("sample", "number, 0 to 1", "`1`", "Share of the tasks that is traced."),
     ],
 };
 
