@@ -191,8 +191,10 @@ fn cancel_unheard() {
              ON d.oid = l.database WHERE datname = '{}' AND locktype = 'advisory'",
             named(&url)
         );
-        let ended: u32 = Postgres::shared().sql("postgres", &ears).parse().expect("a number");
-        assert!(ended >= 1, "somebody listens");
+        // Those that were ended a moment ago are on their way back.
+        eventually("somebody listens", seconds(10.0), || {
+            (Postgres::shared().sql("postgres", &ears) != "0").then_some(())
+        });
         server.api().post(&format!("/tasks/{id}/cancel"), &json!({})).expect(202);
         let asked = Instant::now();
         eventually("it is ended", seconds(3.0), || (!process::alive(run.pid)).then_some(()));
