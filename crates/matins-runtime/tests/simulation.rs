@@ -1,7 +1,7 @@
 //! The engine in a seeded simulation: two nodes on one store, a paused clock, a bad line between
 //! them, nodes cut off for a while or for ever. Whatever the seed, the promises hold.
 //!
-//! `MATINS_SIMULATION_SEEDS=N` runs the seeds 0..N (default 200); `MATINS_SIMULATION_SEED=S`
+//! `MATINS_SIMULATION_SEEDS=N` runs the seeds 0..N (default 100); `MATINS_SIMULATION_SEED=S`
 //! runs one of them.
 
 #[path = "simulation/line.rs"]
@@ -312,7 +312,7 @@ fn promises_hold_whatever_the_seed() {
     if let Ok(seed) = std::env::var("MATINS_SIMULATION_SEED") {
         return run_seed(seed.parse().expect("MATINS_SIMULATION_SEED is a number"));
     }
-    let seeds = std::env::var("MATINS_SIMULATION_SEEDS").map_or(200, |n| n.parse().unwrap());
+    let seeds = std::env::var("MATINS_SIMULATION_SEEDS").map_or(100, |n| n.parse().unwrap());
     for seed in 0..seeds {
         run_seed(seed);
     }

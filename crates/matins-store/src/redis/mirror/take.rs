@@ -1,7 +1,5 @@
 //! Before a connected node decides about a pending task, it takes it out of Redis.
 
-use std::collections::HashSet;
-
 use jiff::SignedDuration;
 use matins_core::Json;
 use matins_core::outage::Taken;
@@ -180,45 +178,44 @@ impl RedisStore {
         Ok(batch)
     }
 
+    /// One task after the other, so that they are recorded in their order: some are taken first,
+    /// and others, such as those that run, are the database's alone.
     pub(in crate::redis) async fn cancel_mirrored(
         &self,
         mirror: &Mirror,
         ids: &[TaskId],
         act: &Act,
     ) -> Result<Vec<Cancelled>> {
-        use matins_core::store::Queue as _;
-        if is_twice_there(ids) {
-            let mut answers = Vec::with_capacity(ids.len());
-            for id in ids {
-                answers.extend(Box::pin(self.cancel_mirrored(mirror, &[*id], act)).await?);
-            }
-            return Ok(answers);
+        let mut answers = Vec::with_capacity(ids.len());
+        for id in ids {
+            answers.extend(self.cancel_one(mirror, &[*id], act).await?);
         }
+        Ok(answers)
+    }
+
+    async fn cancel_one(
+        &self,
+        mirror: &Mirror,
+        id: &[TaskId],
+        act: &Act,
+    ) -> Result<Vec<Cancelled>> {
+        use matins_core::store::Queue as _;
         for _ in 0..TRIES {
-            let Some((word, rest)) = self.take_for(mirror, ids).await? else {
-                match self.database().cancel(ids, act).await {
-                    Err(error) if is_mirrored(&error) => continue,
-                    answer => return answer,
-                }
-            };
-            let taken = match word.ids.is_empty() {
-                true => Vec::new(),
-                false => match self.database().cancel_taken(&word, act).await? {
-                    Some(answers) => answers,
+            if let Some(word) = self.take_for(mirror, id).await? {
+                match self.database().cancel_taken(&word, act).await? {
+                    Some(answers) => return Ok(answers),
                     None => continue,
-                },
-            };
-            let others = self.database().cancel(&rest, act).await;
-            let others = match others {
-                // One has begun to wait; those that were cancelled answer that they have ended.
-                Err(error) if is_mirrored(&error) && taken.is_empty() => continue,
-                answer => answer?,
-            };
-            return Ok(in_order(ids, &word.ids, taken, others));
+                }
+            }
+            match self.database().cancel(id, act).await {
+                Err(error) if is_mirrored(&error) => {}
+                answer => return answer,
+            }
         }
         Err(moving())
     }
 
+    /// As [`Self::cancel_mirrored`].
     pub(in crate::redis) async fn retry_mirrored(
         &self,
         mirror: &Mirror,
@@ -226,44 +223,38 @@ impl RedisStore {
         payload: Option<Json>,
         act: &Act,
     ) -> Result<Vec<Retried>> {
-        use matins_core::store::Queue as _;
-        if is_twice_there(ids) {
-            let mut answers = Vec::with_capacity(ids.len());
-            for id in ids {
-                let payload = payload.clone();
-                answers.extend(Box::pin(self.retry_mirrored(mirror, &[*id], payload, act)).await?);
-            }
-            return Ok(answers);
+        let mut answers = Vec::with_capacity(ids.len());
+        for id in ids {
+            answers.extend(self.retry_one(mirror, &[*id], payload.as_ref(), act).await?);
         }
+        Ok(answers)
+    }
+
+    async fn retry_one(
+        &self,
+        mirror: &Mirror,
+        id: &[TaskId],
+        payload: Option<&Json>,
+        act: &Act,
+    ) -> Result<Vec<Retried>> {
+        use matins_core::store::Queue as _;
         for _ in 0..TRIES {
-            let Some((word, rest)) = self.take_for(mirror, ids).await? else {
-                match self.database().retry(ids, payload.clone(), act).await {
-                    Err(error) if is_mirrored(&error) => continue,
-                    answer => return answer,
-                }
-            };
-            let taken = match word.ids.is_empty() {
-                true => Vec::new(),
-                false => match self.database().retry_taken(&word, payload.as_ref(), act).await? {
-                    Some(answers) => answers,
+            if let Some(word) = self.take_for(mirror, id).await? {
+                match self.database().retry_taken(&word, payload, act).await? {
+                    Some(answers) => return Ok(answers),
                     None => continue,
-                },
-            };
-            let others = match self.database().retry(&rest, payload.clone(), act).await {
-                Err(error) if is_mirrored(&error) && taken.is_empty() => continue,
-                answer => answer?,
-            };
-            return Ok(in_order(ids, &word.ids, taken, others));
+                }
+            }
+            match self.database().retry(id, payload.cloned(), act).await {
+                Err(error) if is_mirrored(&error) => {}
+                answer => return answer,
+            }
         }
         Err(moving())
     }
 
-    /// Takes those that wait, and says which do not; `None`: nothing is mirrored.
-    async fn take_for(
-        &self,
-        mirror: &Mirror,
-        ids: &[TaskId],
-    ) -> Result<Option<(TakenTasks, Vec<TaskId>)>> {
+    /// Takes those that wait; `None`: none of them is to be taken.
+    async fn take_for(&self, mirror: &Mirror, ids: &[TaskId]) -> Result<Option<TakenTasks>> {
         let found = self.database().waiting(&mirror.announced(), ids, false).await?;
         if found.redis.is_none() {
             return Ok(None);
@@ -287,28 +278,10 @@ impl RedisStore {
             ));
         }
         let word = TakenTasks::new(found.generation, &found.tasks);
-        let rest = ids.iter().filter(|id| !word.ids.contains(id)).copied().collect();
-        Ok(Some((word, rest)))
+        Ok(Some(word).filter(|word| !word.ids.is_empty()))
     }
-}
-
-fn is_twice_there(ids: &[TaskId]) -> bool {
-    ids.iter().collect::<HashSet<_>>().len() < ids.len()
 }
 
 fn moving() -> StoreError {
     StoreError::Unavailable("the tasks keep changing hands; try again".to_owned())
-}
-
-/// Answers about two parts of some tasks, in the order of all.
-fn in_order<T>(ids: &[TaskId], taken: &[TaskId], first: Vec<T>, second: Vec<T>) -> Vec<T> {
-    let (mut first, mut second) = (
-        taken.iter().zip(first).map(|(id, answer)| (*id, answer)).collect::<Vec<_>>(),
-        second.into_iter(),
-    );
-    let one = |id: &TaskId| match first.iter().position(|(taken, _)| taken == id) {
-        Some(index) => Some(first.remove(index).1),
-        None => second.next(),
-    };
-    ids.iter().filter_map(one).collect()
 }
