@@ -326,6 +326,10 @@ fn given_up() {
             });
         }
     });
+    // What was sent to the last is still worked off.
+    eventually("it answers again", seconds(60.0), || {
+        api.send(&api.request("GET", "/tasks?limit=1")).ok().filter(|answer| answer.status == 200)
+    });
     for id in &ids {
         api.wait_state(id, "completed", seconds(60.0));
         assert_eq!(witness.ends(id).len(), 1);
