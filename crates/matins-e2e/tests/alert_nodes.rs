@@ -66,8 +66,8 @@ fn gone() {
         Server::with(&config)
     };
     let (_stays, mut leaves, mut dies) = (with("stays"), with("leaves"), with("dies"));
-    // Nobody misses one that was there for a moment.
-    thread::sleep(seconds(16.0));
+    // Nobody misses one that was there for a moment: the others look each ten seconds.
+    thread::sleep(seconds(28.0));
     leaves.stop(seconds(30.0));
     dies.kill();
     eventually("it is told", seconds(60.0), || (stub.count() == 1).then_some(()));
