@@ -447,3 +447,21 @@ async fn a_short_silence_is_waited_for() {
     assert!(!store.parts()[0].stands_in);
     assert_eq!(bed.redis.ask(&["exists", "matins:journal"]), "0");
 }
+
+/// Who waits for what is not decided is answered when the store is closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_a_store_that_is_closed() {
+    let bed = Bed::durable().await;
+    let store = std::sync::Arc::new(bed.node("a", true).await);
+    bed.cut(Weather::Refused).await;
+    let waits = tokio::spawn({
+        let store = store.clone();
+        async move { store.enqueue(vec![task(1)], task(1).run_at).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let begin = Instant::now();
+    store.close().await.unwrap();
+    let answer = waits.await.unwrap();
+    assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+    assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+}

@@ -90,6 +90,7 @@ pub(super) struct Outage {
     accept_volatile: bool,
     /// This process began without the database: it is looked at before anything is written.
     unchecked: AtomicBool,
+    closed: watch::Sender<bool>,
     /// What lets tasks run meanwhile.
     mirror: OnceLock<Weak<Mirror>>,
 }
@@ -129,6 +130,7 @@ impl Outage {
             keeps: AtomicBool::new(false),
             accept_volatile,
             unchecked: AtomicBool::new(is_away),
+            closed: watch::channel(false).0,
             mirror: OnceLock::new(),
         });
         thread.spawn(outage.clone().run());
@@ -223,12 +225,20 @@ impl Outage {
         self.mode.send_if_modified(|now| std::mem::replace(now, mode) != mode);
     }
 
-    async fn decided(&self) -> Mode {
-        let mut mode = self.mode.subscribe();
-        match mode.wait_for(|mode| *mode != Mode::Doubtful).await {
-            Ok(mode) => *mode,
-            Err(_) => Mode::Normal,
+    /// An error when the store is closed before it is.
+    async fn decided(&self) -> Result<Mode> {
+        let (mut mode, mut closed) = (self.mode.subscribe(), self.closed.subscribe());
+        tokio::select! {
+            Ok(mode) = mode.wait_for(|mode| *mode != Mode::Doubtful) => Ok(*mode),
+            _ = closed.wait_for(|closed| *closed) => {
+                Err(StoreError::Unavailable("the store is closed".to_owned()))
+            }
         }
+    }
+
+    /// Nobody is to wait any more.
+    pub(super) fn close(&self) {
+        self.closed.send_replace(true);
     }
 
     async fn began(&self) {
@@ -246,7 +256,7 @@ impl Outage {
     ) -> Result<Vec<Accepted>> {
         let mut again = false;
         loop {
-            if self.decided().await == Mode::Outage {
+            if self.decided().await? == Mode::Outage {
                 let count = tasks.len();
                 let mirror = self.mirror();
                 let to_run = mirror.as_ref().map(|_| tasks.clone());

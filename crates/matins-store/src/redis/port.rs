@@ -442,6 +442,9 @@ impl Store for RedisStore {
     }
 
     async fn close(&self) -> Result<()> {
+        if let Some(outage) = &self.outage {
+            outage.close();
+        }
         if let Some(mirror) = &self.mirror {
             mirror.leave().await;
         }
