@@ -23,7 +23,7 @@
 //! | `scheduler:heartbeat`, `scheduler:heartbeat:<node>` | string | Unix seconds, for 120 s |
 //! | `store_id` | string | whose hints these are |
 //! | `drift`, `reconciled`, `reconciling` | string | the last drift; who reads the lines, and when |
-//! | `mirror:…` | | whole tasks: [`mirror`] |
+//! | `mirror:…` | | whole tasks: `mirror` |
 //! | `journal` | stream | what was promised while PostgreSQL was away, and is not in it yet |
 //! | `journal:tasks` | hash | by id, the entries of tasks in it |
 //! | `journal:refused` | list | what was found in the stream and is no entry |
@@ -43,7 +43,7 @@
 //! | a node dies between take and claim | the same |
 //! | somebody else writes to the keys | what the database refuses is dropped, keys of another kind are removed |
 //! | it has the hints of another store | the start is refused; later it counts as away |
-//! | PostgreSQL is away | enqueues are journalled ([`outage`]); the rest as without Redis: `Unavailable` |
+//! | PostgreSQL is away | enqueues are journalled (`outage`); the rest as without Redis: `Unavailable` |
 
 mod address;
 mod claim;
