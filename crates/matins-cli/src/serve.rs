@@ -177,7 +177,8 @@ impl Starting {
             Some(_) => Some(lock(config).await?),
             None => None,
         };
-        let listener = if serve.does(Role::Api) { Some(listen(config.listen)?) } else { None };
+        let listener =
+            if serve.does(Role::Api) { Some(listen(config.listen).await?) } else { None };
         let port = listener.as_ref().map_or(config.listen.port(), |(_, at)| at.port());
         let name = place::node_name(config, port);
         let (lock, node_id) = match file_lock {
@@ -381,7 +382,10 @@ async fn lock(config: &Config) -> Result<NodeLock> {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+/// How long a process that was killed may still have its port.
+const DYING: Duration = Duration::from_secs(1);
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let failed = |error: std::io::Error| {
         let failure = Failure::io(format!("cannot listen on {address}"), &error);
         match error.kind() {
@@ -391,7 +395,17 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
             _ => failure,
         }
     };
-    let listener = TcpListener::bind(address).map_err(failed)?;
+    let began = Instant::now();
+    let listener = loop {
+        match TcpListener::bind(address) {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::AddrInUse && began.elapsed() < DYING =>
+            {
+                tokio::time::sleep(DYING / 20).await;
+            }
+            bound => break bound.map_err(failed)?,
+        }
+    };
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
