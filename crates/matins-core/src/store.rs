@@ -527,8 +527,8 @@ pub trait Queue: Send + Sync {
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch>;
 
     /// Ends attempts. Each item is fenced by itself, and all are written together: a call that is
-    /// repeated because its answer was lost finds all of them fenced, or none. The task's `error` becomes that of the
-    /// attempt, also when it is `None`.
+    /// repeated because its answer was lost finds all of them fenced, or none. The task's `error`
+    /// becomes that of the attempt, also when it is `None`.
     async fn settle(&self, items: Vec<Settlement>) -> Result<Vec<Settled>>;
 
     /// Adds a worker's entry or replaces it.
