@@ -108,6 +108,8 @@ pub struct Part {
     pub version: String,
     /// It stands in for the rest, which is away.
     pub stands_in: bool,
+    /// Tasks run from it then.
+    pub runs: bool,
     /// What it takes in then is kept.
     pub keeps: bool,
     pub figures: Vec<Figure>,

@@ -130,11 +130,22 @@ fn volatile() {
 }
 
 /// How long PostgreSQL is away.
-const AWAY: f64 = 25.0;
+const AWAY: f64 = 60.0;
 
-/// Types of the server's own file run meanwhile: what had been accepted before, and what comes.
+/// When the server is killed meanwhile.
+const KILLED_AT: f64 = 20.0;
+
+/// Types of the server's own file run meanwhile, what had been accepted before and what comes, and
+/// schedules fire.
 #[test]
 fn work_goes_on_from_redis_alone() {
+    together(&[
+        ("by one process", || dark(Killed::Never)),
+        ("by one that is killed and begins again", || dark(Killed::AndBack)),
+    ]);
+}
+
+fn dark(killed: Killed) {
     let (postgres, redis) =
         (Postgres::start(&[]), Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]));
     let mut server = Server::builder().prepare();
@@ -149,42 +160,101 @@ fn work_goes_on_from_redis_alone() {
     let tasks = format!(
         "tasks:\n  job: {{executor: command, shell: {}}}\n  long: {{executor: command, shell: {}}}\n",
         job("true"),
-        job(&format!("sleep {}", AWAY + 15.0))
+        job("sleep 75")
     );
-    server.configure(&(base + &tasks));
+    let schedules = "schedules:\n\
+         \x20 five: {schedule: '*/5 * * * * *', type: job, overlap: allow}\n\
+         \x20 six: {schedule: '*/6 * * * * *', type: job}\n\
+         \x20 keyed: {schedule: '*/10 * * * * *', type: job, execution_key: '{{ occurrence.key }}'}\n";
+    server.configure(&(base + &tasks + schedules));
     server.start();
     let mut bed = Bed { postgres, redis, server };
     let body = |kind: &str, delay: u32| json!({"type": kind, "delay": format!("{delay}s")});
     let id = |answer: matins_e2e::Response| {
         answer.expect(201).json()["id"].as_str().expect("an id").to_owned()
     };
-    // Due while PostgreSQL is away.
-    let before: Vec<String> = (0..10).map(|n| id(bed.enqueue(&body("job", 20 + n % 5)))).collect();
+    // Due while PostgreSQL is away, some of them after the server was killed.
+    let before: Vec<String> = (0..10).map(|n| id(bed.enqueue(&body("job", 20 + 3 * n)))).collect();
     eventually("they are mirrored", seconds(60.0), || {
         (bed.server.api().metric("matins_redis_mirrored", "")? >= 10.0).then_some(())
     });
+    let fired_before = fired(&bed, "five").len();
     bed.postgres.stop("immediate");
     let began = Instant::now();
-    let new: Vec<String> = (0..10).map(|_| id(bed.enqueue(&body("job", 0)))).collect();
+    let mut new: Vec<String> = (0..10).map(|_| id(bed.enqueue(&body("job", 0)))).collect();
     let long = id(bed.enqueue(&body("long", 0)));
     let ad_hoc = json!({"type": "command", "payload": {"shell": witness.quick_shell("true")}});
     let ad_hoc = id(bed.enqueue(&ad_hoc));
-    eventually("they run without PostgreSQL", seconds(AWAY + 30.0), || {
-        let ran = before.iter().chain(&new).chain([&long]);
-        ran.into_iter().all(|id| witness.begins(id).len() == 1).then_some(())
+    let until = |span: f64| {
+        std::thread::sleep(seconds(span).saturating_sub(began.elapsed()));
+    };
+    eventually("new ones run without PostgreSQL", seconds(30.0), || {
+        new.iter().chain([&long]).all(|id| witness.begins(id).len() == 1).then_some(())
     });
+    until(KILLED_AT);
     assert_eq!(bed.mode(), "outage");
-    assert_eq!(witness.begins(&ad_hoc).len(), 0, "what no file defines waits");
-    while began.elapsed() < seconds(AWAY) {
-        std::thread::sleep(seconds(0.2));
+    let by_schedule = witness.begun();
+    if killed == Killed::AndBack {
+        bed.server.kill();
+        bed.server.start();
+        assert_eq!(bed.mode(), "outage");
+        new.extend((0..5).map(|_| id(bed.enqueue(&body("job", 0)))));
     }
+    until(AWAY - 2.0);
+    let all = || before.iter().chain(&new);
+    assert!(all().all(|id| witness.begins(id).len() == 1), "they run without PostgreSQL");
+    // Eight of the one and six of the other, at least, beside what was due and new.
+    let more = witness.begun() - by_schedule;
+    assert!(more >= 14, "schedules fire without PostgreSQL: {more}");
+    assert_eq!(witness.begins(&ad_hoc).len(), 0, "what no file defines waits");
+    until(AWAY);
     bed.postgres.start_again();
-    for id in before.iter().chain(&new).chain([&long, &ad_hoc]) {
+    for id in all().chain([&ad_hoc]) {
         bed.server.api().wait_state(id, "completed", seconds(120.0));
         assert_eq!(witness.begins(id).len(), 1, "{id} ran once");
     }
+    let ran = bed.server.api().wait_state(&long, "completed", seconds(150.0));
+    let runs = if killed == Killed::Never { 1 } else { 2 };
+    assert_eq!(witness.begins(&long).len(), runs, "{}", ran.0);
     eventually("the outage is over", seconds(30.0), || (bed.mode() == "normal").then_some(()));
     assert_eq!(bed.redis.ask(&["xlen", "matins:journal"]), "0");
+    // Not one mark was left out, and each has its task, which ran once.
+    for (name, period) in [("five", 5), ("six", 6), ("keyed", 10)] {
+        let occurrences = fired(&bed, name);
+        let marks: Vec<i64> = occurrences.iter().map(|(at, _)| *at).collect();
+        let expected: Vec<i64> =
+            (marks[0]..=*marks.last().unwrap()).step_by(period as usize).collect();
+        match name {
+            "five" => {
+                assert_eq!(marks, expected, "one task for each mark");
+                assert!(marks.len() - fired_before >= 13, "{marks:?}");
+            }
+            // What was held, or waited for the database, is passed over by its own rules.
+            _ => assert!(marks.iter().all(|mark| expected.contains(mark)), "{name}: {marks:?}"),
+        }
+        for (mark, task) in occurrences {
+            bed.server.api().wait_state(&task, "completed", seconds(60.0));
+            assert_eq!(witness.begins(&task).len(), 1, "{name} {mark}");
+        }
+    }
+    bed.server.cli(&["audit"]).expect(0);
     bed.server.assert_no_panic();
     assert!(bed.server.running());
+}
+
+/// Marks of a schedule that fired, in order, and their tasks.
+fn fired(bed: &Bed, schedule: &str) -> Vec<(i64, String)> {
+    let path = format!("/schedules/{schedule}/occurrences?limit=200");
+    let found = bed.server.api().get(&path).expect(200).json();
+    let found = found["occurrences"].as_array().expect("a list");
+    let fired = found.iter().filter(|one| one["outcome"] == "fired");
+    let mut fired: Vec<(i64, String)> = fired
+        .map(|one| {
+            let at = one["time"].as_str().expect("a time");
+            let task = one["task_id"].as_str().expect("a task");
+            (matins_e2e::api::seconds_of(at) as i64, task.to_owned())
+        })
+        .collect();
+    fired.sort();
+    fired
 }

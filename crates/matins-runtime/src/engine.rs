@@ -225,23 +225,30 @@ impl Engine {
         });
         core.sync_slots();
         let engine = Self { core };
-        match engine.join().await {
+        match engine.join(false).await {
             Ok(()) => {
                 engine.spawn_first(finished);
-                engine.spawn_workers();
+                engine.spawn_running();
+                engine.spawn_joined();
             }
             Err(error) if error.is_transient() && health::journals(&engine.core) => {
                 tracing::warn!(%error, "this node takes tasks in, and runs them when it can");
                 engine.spawn_first(finished);
-                engine.core.loops.spawn(engine.clone().join_later());
+                let runs = health::runs(&engine.core);
+                if runs {
+                    lease::end_own_leftovers(&engine.core).await;
+                    engine.spawn_running();
+                }
+                engine.core.loops.spawn(engine.clone().join_later(runs));
             }
             Err(error) => return Err(error),
         }
         Ok(engine)
     }
 
-    /// Takes its place among the nodes of the store: before it, nothing may be claimed.
-    async fn join(&self) -> Result<(), StoreError> {
+    /// Takes its place among the nodes of the store: before it, nothing may be claimed there.
+    /// `runs`: tasks run already, from what stood in for the store.
+    async fn join(&self, runs: bool) -> Result<(), StoreError> {
         let core = &self.core;
         if health::journals(core) {
             // What is read now may be as it was before.
@@ -249,7 +256,7 @@ impl Engine {
         }
         doorway::write(core).await?;
         core.client.follow_clock().await?;
-        lease::take_over(core).await?;
+        lease::take_over(core, runs).await?;
         lease::register(core).await?;
         reaper::hold_judgement(core);
         reaper::sweep(core).await?;
@@ -257,12 +264,13 @@ impl Engine {
         Ok(())
     }
 
-    async fn join_later(self) {
+    /// `runs`: tasks run already.
+    async fn join_later(self, runs: bool) {
         let beat = self.core.progress.watch("join", JOIN_EVERY);
         let mut trouble = Trouble::of(&self.core, &beat);
         loop {
             beat.doing("join");
-            let Err(error) = self.join().await else { break };
+            let Err(error) = self.join(runs).await else { break };
             let pause = trouble.again("join", &error).min(JOIN_EVERY);
             tokio::select! {
                 () = self.core.stop.cancelled() => return,
@@ -273,7 +281,10 @@ impl Engine {
         if !self.core.is_draining() {
             tracing::info!("the store is back: this node has joined it");
             self.core.sync_slots();
-            self.spawn_workers();
+            if !runs {
+                self.spawn_running();
+            }
+            self.spawn_joined();
         }
     }
 
@@ -310,17 +321,12 @@ impl Engine {
         core.loops.spawn(health::heartbeat(core.clone()));
     }
 
-    fn spawn_workers(&self) {
+    /// What runs tasks and fires schedules: also before it has joined, from what stands in for the
+    /// store.
+    fn spawn_running(&self) {
         let core = &self.core;
-        core.loops.spawn(lease::keep(core.clone()));
         core.loops.spawn(lease::enforce(core.clone()));
         core.loops.spawn(lease::keep_own(core.clone()));
-        core.loops.spawn(lease::watch_cancels(core.clone()));
-        core.loops.spawn(upkeep::watch_changes(core.clone()));
-        if let Some(traces) = core.config.traces.clone() {
-            core.loops.spawn(traces::run(core.clone(), traces));
-        }
-        core.loops.spawn(lookout::run(core.clone()));
         let Roles { worker, scheduler } = core.config.roles;
         if worker || scheduler {
             // Where no node is a worker, remote ones may be lost all the same.
@@ -328,12 +334,30 @@ impl Engine {
         }
         if worker {
             producer::start_missing(core);
+        }
+        if scheduler {
+            core.loops.spawn(scheduler::run(core.clone()));
+        }
+    }
+
+    /// What needs a place among the nodes of the store.
+    fn spawn_joined(&self) {
+        let core = &self.core;
+        core.loops.spawn(lease::keep(core.clone()));
+        core.loops.spawn(lease::watch_cancels(core.clone()));
+        core.loops.spawn(upkeep::watch_changes(core.clone()));
+        if let Some(traces) = core.config.traces.clone() {
+            core.loops.spawn(traces::run(core.clone(), traces));
+        }
+        core.loops.spawn(lookout::run(core.clone()));
+        let Roles { worker, scheduler } = core.config.roles;
+        if worker {
+            producer::start_missing(core);
             if let Some(every) = core.config.canary {
                 core.loops.spawn(canary::run(core.clone(), every));
             }
         }
         if scheduler {
-            core.loops.spawn(scheduler::run(core.clone()));
             core.loops.spawn(operations::run(core.clone()));
             core.loops.spawn(upkeep::run(core.clone()));
             core.loops.spawn(auditor::run(core.clone()));

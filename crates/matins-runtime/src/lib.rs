@@ -17,6 +17,7 @@ pub mod lock;
 pub mod metrics;
 pub mod process;
 pub mod progress;
+pub mod pruning;
 pub mod rules;
 pub mod sentry;
 pub mod wake;

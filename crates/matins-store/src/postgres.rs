@@ -24,6 +24,7 @@ pub mod address;
 pub mod bare;
 mod caller;
 mod claim;
+mod control;
 mod dead_letters;
 mod ear;
 mod enqueue;
@@ -37,6 +38,7 @@ mod invariants;
 mod link;
 mod look;
 #[cfg(feature = "redis")]
+pub(crate) mod marks;
 pub(crate) mod member;
 pub mod migrate;
 mod outbox;
@@ -68,6 +70,7 @@ use uuid::Uuid;
 
 use address::{Access, Address};
 pub use caller::{complete_in, enqueue_in};
+use control::Control;
 use ear::Ear;
 #[cfg(feature = "redis")]
 pub(crate) use enqueue::Accepted;
@@ -87,8 +90,8 @@ pub struct Options {
     pub migrate: Migrate,
     /// How long an answer, or a free connection, is waited for.
     pub patience: Duration,
-    /// Connections, all in all: one is for beats and pings, one listens unless that is turned
-    /// off, the others do the work.
+    /// Connections, all in all: one is for what is short, such as beats and pings, and listens
+    /// unless that is turned off; the others do the work.
     pub connections: usize,
     /// Whether to LISTEN. Off behind a pooler that hands out a session per transaction.
     pub listen: bool,
@@ -114,8 +117,7 @@ pub struct PostgresStore {
     migrate: Migrate,
     work: Arc<Pool>,
     gate: Gate,
-    control: Pool,
-    ear: Ear,
+    control: Control,
     /// The latest `now`, in microseconds, that anything may have been put in line by.
     clock: AtomicI64,
     floors: Floors,
@@ -184,18 +186,22 @@ impl PostgresStore {
         store_id: Uuid,
     ) -> Self {
         let Options { migrate, patience, connections, listen } = options;
-        let others = 1 + usize::from(listen);
-        let work = connections.saturating_sub(others).max(1);
+        let work = connections.saturating_sub(1).max(1);
         let barred = Barred::default();
         let work = Arc::new(Pool::new(switchboard, &access, work, patience, &barred));
         Self {
             location: location.to_owned(),
             store_id,
             gate: Gate::open(switchboard, &work),
+            control: Control::new(
+                Ear::open(switchboard, &access, listen),
+                match listen {
+                    true => work.clone(),
+                    false => Arc::new(Pool::new(switchboard, &access, 1, patience, &barred)),
+                },
+            ),
             work,
-            control: Pool::new(switchboard, &access, 1, patience, &barred),
             barred,
-            ear: Ear::open(switchboard, &access, listen),
             clock: AtomicI64::new(i64::MIN),
             floors: Floors::default(),
             free: Mutex::default(),

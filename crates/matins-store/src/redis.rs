@@ -76,8 +76,8 @@ pub use glance::Glance;
 use known::Known;
 use link::Link;
 pub use link::{Identity, Times};
-use mirror::Mirror;
 pub use mirror::MirrorOptions;
+use mirror::{Before, Mirror};
 use outage::Outage;
 pub use outage::OutageOptions;
 use pusher::{Note, Pusher};
@@ -128,7 +128,7 @@ impl RedisStore {
     /// An error when the address is none, or Redis has the hints of another store. One that is
     /// away is no error: it may come.
     pub async fn open(store: PostgresStore, address: &str, options: Options) -> Result<Self> {
-        Self::over(store, address, options, None).await
+        Self::over(store, address, options, None, false).await
     }
 
     /// Opens both. A database that is away is no error where this node has worked for it before
@@ -139,20 +139,17 @@ impl RedisStore {
         address: &str,
         options: Options,
     ) -> Result<Self> {
-        match PostgresStore::open(url, connections).await {
-            Ok(store) => Self::open(store, address, options).await,
-            Err(error @ StoreError::Unavailable(_)) => {
-                let location = postgres::location(url)?;
-                let file = options.outage.as_ref().map(|outage| known::File::beside(&outage.spool));
-                let kept = file.and_then(|file| file.read());
-                let Some(kept) = kept.filter(|kept| kept.location == location) else {
-                    return Err(error);
-                };
+        let location = postgres::location(url)?;
+        let file = options.outage.as_ref().map(|outage| known::File::beside(&outage.spool));
+        let kept = file.and_then(|file| file.read()).filter(|kept| kept.location == location);
+        match (PostgresStore::open(url, connections).await, kept) {
+            (Ok(store), kept) => Self::over(store, address, options, kept, false).await,
+            (Err(error @ StoreError::Unavailable(_)), Some(kept)) => {
                 tracing::error!(%error, "PostgreSQL is away: beginning with what is known of it");
                 let store = PostgresStore::open_away(url, connections, kept.store_id)?;
-                Self::over(store, address, options, Some(kept)).await
+                Self::over(store, address, options, Some(kept), true).await
             }
-            Err(error) => Err(error),
+            (Err(error), _) => Err(error),
         }
     }
 
@@ -161,6 +158,7 @@ impl RedisStore {
         address: &str,
         options: Options,
         kept: Option<known::Kept>,
+        is_away: bool,
     ) -> Result<Self> {
         use matins_core::store::{Records as _, Store as _};
         let Options { prefix, times, outage, mirror } = options;
@@ -176,12 +174,17 @@ impl RedisStore {
         link::open(&link, &thread).await?;
         let pusher = Pusher::start(&link, &store, &thread);
         let reconciler = Reconciler::new(&link, &store);
-        let is_away = kept.is_some();
-        let known = Arc::new(kept.as_ref().map_or_else(Known::default, Known::of));
+        let known = kept.as_ref().filter(|_| is_away);
+        let known = Arc::new(known.map_or_else(Known::default, Known::of));
         let outage = outage
             .map(|options| Outage::start(&store, &link, &thread, &known, options, is_away))
             .transpose()?;
-        let mirror = mirror.map(|options| Mirror::new(&store, &link, outage.clone(), options));
+        let before = kept.and_then(|kept| kept.member).map(|member| match is_away {
+            true => Before::Inherited(member),
+            false => Before::Gone(member.id),
+        });
+        let mirror =
+            mirror.map(|options| Mirror::new(&store, &link, outage.clone(), options, before));
         if let (Some(outage), Some(mirror)) = (&outage, &mirror) {
             outage.goes_on_with(mirror);
         }
@@ -354,6 +357,7 @@ impl RedisStore {
             location: self.link.location().to_owned(),
             version: self.link.identity().version,
             stands_in: self.stands_in(),
+            runs: self.mirror.as_ref().is_some_and(|mirror| mirror.may_run()),
             keeps: self.link.is_up() && self.outage.as_ref().is_some_and(|outage| outage.keeps()),
             figures: vec![
                 Figure {

@@ -15,11 +15,17 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use matins_conformance::lab::{id, task};
 use matins_core::lifecycle::{Outcome, Trace, later, settle};
+use matins_core::limits::Limits;
 use matins_core::outage::Seal;
+use matins_core::page::PageRequest;
+use matins_core::request::TypeDefaults;
 use matins_core::retry::RetryPolicy;
+use matins_core::schedule::{
+    self, DueSchedule, FirePlan, Look, Maker, ManagedBy, OccurrenceOutcome, Overlap, ScheduleSpec,
+};
 use matins_core::store::{
-    Act, Cancelled, ClaimRequest, Enqueued, Queue as _, Records as _, Settled, Store as _,
-    StoreError, Types, Worker,
+    Act, Cancelled, ClaimRequest, Enqueued, Expect, Queue as _, Records as _, Settled, Store as _,
+    StoreError, Timetables as _, Types, Worker,
 };
 use matins_core::task::{Claimed, NewTask, State, TaskId, WorkerId};
 use matins_store::RedisStore;
@@ -526,5 +532,179 @@ async fn nothing_runs_from_another_redis() {
             && state(&inspector, 2).await == State::Completed
     })
     .await;
+    sound(&inspector).await;
+}
+
+fn plan(due: &DueSchedule) -> FirePlan {
+    let limits = Limits::default();
+    let defaults = TypeDefaults { pool: "default".into(), concurrency_key: None };
+    let prepared = due.state.spec.prepare(due.state.anchor, &limits).unwrap();
+    let look = Look { now: Timestamp::now(), frozen: false, fired_before: &[] };
+    let mut fresh = || TaskId(uuid::Uuid::new_v4());
+    let mut maker = Maker { limits: &limits, defaults: &defaults, fresh: &mut fresh };
+    schedule::decide(due, &prepared, &look, &mut maker)
+}
+
+impl Node {
+    /// Fires what is due; how many plans were applied.
+    async fn fire(&self) -> usize {
+        let now = Timestamp::now();
+        let Ok((due, _)) = self.store.due(now, 10).await else { return 0 };
+        let plans: Vec<FirePlan> = due.iter().map(plan).collect();
+        match self.store.fire(plans, now).await {
+            Ok(applied) => applied.into_iter().filter(|applied| *applied).count(),
+            Err(StoreError::Unavailable(_)) => 0,
+            Err(error) => panic!("{}: {error}", self.name),
+        }
+    }
+
+    /// Runs what there is to its end.
+    async fn work(&self) {
+        for one in self.claim(5).await {
+            self.finish(&one).await;
+        }
+    }
+}
+
+async fn put_schedule(store: &RedisStore, spec: ScheduleSpec) {
+    let uid = uuid::Uuid::new_v4();
+    let now = Timestamp::now();
+    let state = schedule::create(uid, spec, ManagedBy::Api, &Limits::default(), now).unwrap();
+    assert_eq!(store.put_schedules(vec![(Expect::Absent, state)]).await.unwrap(), [true]);
+}
+
+/// Marks that fired, in order, with their tasks.
+async fn fired(store: &PostgresStore, name: &str) -> Vec<(Timestamp, TaskId)> {
+    let page = PageRequest { limit: 200, cursor: None };
+    let found = store.occurrences(Some(name), &page).await.unwrap().items;
+    let fired = found.into_iter().filter(|one| one.outcome == OccurrenceOutcome::Fired);
+    let mut fired: Vec<_> = fired.map(|one| (one.time, one.task_id.unwrap())).collect();
+    fired.sort();
+    fired
+}
+
+async fn balanced(store: &PostgresStore, name: &str) {
+    let balance = store.schedule(name).await.unwrap().unwrap().state.balance;
+    let decided = balance.fired + balance.coalesced + balance.skipped + balance.missed;
+    assert_eq!(balance.expected, decided, "{name}: {balance:?}");
+    let recorded = fired(store, name).await.len() as u64;
+    assert_eq!(balance.fired, recorded, "{name}: {balance:?}");
+}
+
+/// Two nodes in the dark fire the same schedule by turns, and a third that is connected does not. Their
+/// spools come back in the wrong order, without the stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_mark_fires_once_in_the_dark_whoever_does_it() {
+    for stream in [true, false] {
+        let bed = Bed::new().await;
+        let nodes = [bed.node("a").await, bed.node("b").await];
+        let connected = bed.node("c").await;
+        let every = |name: &str, overlap| ScheduleSpec {
+            overlap,
+            ..ScheduleSpec::new(name, "* * * * * *", "t")
+        };
+        put_schedule(&connected.store, every("all", Overlap::Allow)).await;
+        put_schedule(&connected.store, every("one", Overlap::Skip)).await;
+        let keyed = Some("{{ occurrence.key }}".to_owned());
+        let keyed = ScheduleSpec { execution_key: keyed, ..every("keyed", Overlap::Allow) };
+        put_schedule(&connected.store, keyed).await;
+        until("it fires while all is well", async || {
+            connected.fire().await;
+            connected.work().await;
+            let ends = fired(&bed.inspector().await, "one").await.len();
+            ends >= 2 && bed.redis.ask(&["hlen", "matins:mirror:holders"]) == "1"
+        })
+        .await;
+        until("the marks are mirrored", async || {
+            bed.redis.ask(&["hlen", "matins:mirror:tasks"]) == "2"
+        })
+        .await;
+        for node in &nodes {
+            node.cut_pg().await;
+        }
+        let inspector = bed.inspector().await;
+        let before = fired(&inspector, "all").await.len();
+        let began = Instant::now();
+        let mut by = [0, 0];
+        while began.elapsed() < Duration::from_secs(6) {
+            for (node, by) in nodes.iter().zip(&mut by) {
+                *by += node.fire().await;
+                node.work().await;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        assert!(by[0] + by[1] >= 8 && by[0] > 0, "{by:?}");
+        // What the database has of it is older than what was decided.
+        assert_eq!(connected.fire().await, 0, "somebody is dark");
+        let act = Act { who: "test".to_owned(), reason: None, at: Timestamp::now() };
+        let refused = connected.store.remove_schedule("all", &act).await;
+        assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+        if !stream {
+            bed.redis.ask(&["del", "matins:journal", "matins:journal:tasks"]);
+        }
+        for node in nodes.iter().rev() {
+            node.heal().await;
+        }
+        until("all that was started has ended", async || {
+            for node in &nodes {
+                node.work().await;
+            }
+            connected.work().await;
+            let mut open = false;
+            for (_, task) in fired(&inspector, "all").await {
+                let task = inspector.task(task).await.unwrap().expect("it is there");
+                open |= task.state != State::Completed;
+            }
+            !open
+        })
+        .await;
+        let marks: Vec<i64> =
+            fired(&inspector, "all").await.iter().map(|(at, _)| at.as_second()).collect();
+        let last = *marks.last().unwrap();
+        assert_eq!(marks, (marks[0]..=last).collect::<Vec<_>>(), "stream kept: {stream}");
+        assert!(marks.len() >= before + 5, "{marks:?}");
+        for name in ["all", "one"] {
+            balanced(&inspector, name).await;
+        }
+        assert!(bed.witness.lock().unwrap().runs.values().all(|runs| *runs == 1));
+        until("it fires by the database again", async || connected.fire().await > 0).await;
+        sound(&inspector).await;
+    }
+}
+
+/// A task that holds its schedule and is not known to have ended holds it in the dark, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_overlap_is_kept_in_the_dark() {
+    let bed = Bed::new().await;
+    let node = bed.node("a").await;
+    put_schedule(&node.store, ScheduleSpec::new("one", "* * * * * *", "t")).await;
+    let mut first = Vec::new();
+    until("the first is claimed", async || {
+        node.fire().await;
+        first = node.claim(1).await;
+        !first.is_empty()
+    })
+    .await;
+    until("its mark is mirrored", async || bed.redis.ask(&["hlen", "matins:mirror:tasks"]) == "1")
+        .await;
+    node.cut_pg().await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    node.fire().await;
+    assert_eq!(node.claim(5).await, [], "the first one holds");
+    assert_eq!(node.finish(&first[0]).await, Settled::Done(State::Completed));
+    let mut second = Vec::new();
+    until("the next one fires when it has ended", async || {
+        node.fire().await;
+        second = node.claim(5).await;
+        !second.is_empty()
+    })
+    .await;
+    assert_eq!(second.len(), 1);
+    node.fire().await;
+    assert_eq!(node.claim(5).await, [], "the second one holds");
+    assert_eq!(node.finish(&second[0]).await, Settled::Done(State::Completed));
+    node.heal().await;
+    let inspector = bed.inspector().await;
+    balanced(&inspector, "one").await;
     sound(&inspector).await;
 }

@@ -84,6 +84,14 @@ impl OutageLease {
     /// None: never granted, or given up.
     pub const NONE: Self = Self { until_ns: 0 };
 
+    pub fn until(until_ns: u64) -> Self {
+        Self { until_ns }
+    }
+
+    pub fn until_ns(self) -> u64 {
+        self.until_ns
+    }
+
     pub fn stands(self, now_ns: u64) -> bool {
         now_ns < self.until_ns
     }

@@ -9,7 +9,8 @@ use sha2::Sha256;
 use uuid::Uuid;
 
 use crate::lifecycle::Settlement;
-use crate::task::{Claim, Durability, NewTask, Task, TaskId, WorkerId};
+use crate::schedule::FirePlan;
+use crate::task::{Claim, Durability, NewTask, Task, WorkerId};
 
 /// What a Redis says about what it keeps. What it does not say counts as no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,16 +46,8 @@ pub enum Change {
     Claim(Box<DarkClaim>),
     /// A run under a claim of the journal has ended.
     Settle(Box<Settlement>),
-}
-
-impl Change {
-    pub fn task(&self) -> TaskId {
-        match self {
-            Self::Enqueue(task) => task.id,
-            Self::Claim(claim) => claim.claim.id,
-            Self::Settle(settlement) => settlement.claim.id,
-        }
-    }
+    /// A schedule was decided about.
+    Fire(Box<FirePlan>),
 }
 
 /// A claim that was made without the database.

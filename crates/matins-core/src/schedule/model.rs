@@ -342,7 +342,7 @@ words!(
 );
 
 /// What became of one occurrence, or of a run of equal ones (`label` to `label_to`, `count`).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Occurrence {
     pub schedule_uid: Uuid,
     pub schedule: Name,
@@ -377,7 +377,7 @@ pub struct DueSchedule {
 
 /// A task to start for an occurrence. The occurrence's `task_id` is the id of the task, or of
 /// the one that already holds its key.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     pub task: NewTask,
     /// Label of the occurrence in the same plan.
@@ -386,7 +386,7 @@ pub struct Start {
 
 /// Everything one look at a schedule decided. Applied in one transaction, and only while the
 /// stored `rev` is still `expected_rev`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FirePlan {
     pub expected_rev: u64,
     /// The schedule after the decision, with `rev = expected_rev + 1`.

@@ -67,6 +67,11 @@ pub(super) fn journals(core: &Core) -> bool {
     core.store().parts().iter().any(|part| part.stands_in)
 }
 
+/// Whether tasks run from what stands in for the store.
+pub(super) fn runs(core: &Core) -> bool {
+    core.store().parts().iter().any(|part| part.stands_in && part.runs)
+}
+
 pub(super) fn refresh(core: &Core) {
     core.client.inner.metrics.ages(heartbeat_age(core), core.progress.ages());
     core.client.inner.metrics.parts(&core.store().parts());

@@ -36,7 +36,8 @@ fn line(core: &Core) -> Option<String> {
 
 /// Ends what a dead predecessor left running, and takes its entry away so that its claims lapse
 /// at once. Whoever starts the engine holds the node's lock, which a live predecessor would hold.
-pub(super) async fn take_over(core: &Core) -> Result<(), StoreError> {
+/// `swept`: they were ended before; what runs now is this process's own.
+pub(super) async fn take_over(core: &Core, swept: bool) -> Result<(), StoreError> {
     let node = core.config.node_id.as_str();
     let before = match line(core) {
         Some(line) => core.store().note(&line).await?,
@@ -51,7 +52,7 @@ pub(super) async fn take_over(core: &Core) -> Result<(), StoreError> {
         .filter(|worker| !worker.remote)
         .filter(|worker| same_name(worker) || before.as_deref() == Some(&*worker.id.0))
         .collect();
-    if core.config.runs_commands {
+    if core.config.runs_commands && !swept {
         let nodes = dead.iter().map(|worker| worker.node_id.to_string()).chain([node.to_owned()]);
         end_leftovers(core, nodes.collect()).await;
     }
@@ -61,6 +62,13 @@ pub(super) async fn take_over(core: &Core) -> Result<(), StoreError> {
         core.store().retire(&worker.id, now).await?;
     }
     Ok(())
+}
+
+/// What a predecessor of the same name left running, when nobody can be asked who that was.
+pub(super) async fn end_own_leftovers(core: &Core) {
+    if core.config.runs_commands {
+        end_leftovers(core, vec![core.config.node_id.clone()]).await;
+    }
 }
 
 /// Processes that outlived both their runner and the Matins that started it.
@@ -190,7 +198,7 @@ pub(super) async fn enforce(core: Arc<Core>) {
     loop {
         let limit = *until.borrow_and_update();
         let left = Duration::from_nanos(limit.saturating_sub(clock.boot_ns()));
-        if left.is_zero() {
+        if left.is_zero() && *core.joined.borrow() {
             if !core.overdue.swap(true, Ordering::SeqCst) {
                 tracing::error!("the lease could not be renewed in time; attempts are ended");
             }

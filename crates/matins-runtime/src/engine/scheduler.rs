@@ -18,7 +18,7 @@ use matins_core::task::until;
 
 use super::clocks::Clocks;
 use super::producer::Trouble;
-use super::{Core, lease};
+use super::{Core, health, lease};
 use crate::ClientError;
 use crate::events::What;
 
@@ -47,22 +47,30 @@ pub(super) async fn run(core: Arc<Core>) {
             check_all = true;
             rung = true;
             // The stored end of the lease is in the old time.
-            if let Err(error) = lease::renew(&core).await {
+            if *core.joined.borrow()
+                && let Err(error) = lease::renew(&core).await
+            {
                 tracing::warn!(%error, "the lease could not be renewed after the step");
             }
         }
         if rung || next.is_some_and(|next| next <= core.client.now()) {
             let turn = async {
                 beat.doing(if check_all { "realign" } else { "fire" });
-                if check_all {
-                    realign(&core).await?;
+                let aligned = match check_all {
+                    true => realign(&core).await,
+                    false => Ok(()),
+                };
+                // What stands in for the store knows what is due, and not all schedules.
+                let later = aligned.is_err() && health::runs(&core);
+                if !later {
+                    aligned?;
                 }
-                fire_due(&core).await
+                Ok((fire_due(&core).await?, later))
             };
             match turn.await {
-                Ok(known) => {
+                Ok((known, later)) => {
                     trouble.over("scheduler");
-                    check_all = false;
+                    check_all = later;
                     next = known;
                 }
                 Err(error) => {

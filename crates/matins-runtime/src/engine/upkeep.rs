@@ -9,15 +9,13 @@ use super::Core;
 use super::producer::Trouble;
 use super::signs::{Schedulers, Signs};
 use crate::progress::Beat;
+use crate::pruning;
 
 const STATS_EVERY: Duration = Duration::from_secs(10);
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
 /// Between two looks for what people must be told of, unless they want to know sooner.
 const SIGNS_EVERY: Duration = Duration::from_secs(20);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-/// Rows of one pruning step, and the breath between two, so that no writer waits long.
-const PRUNE_ROWS: usize = 2_000;
-const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 const EXPIRE_ROWS: usize = 1_000;
 
 /// Only the figures, on a node that leaves the rest to others: they are the same everywhere. And
@@ -108,7 +106,11 @@ async fn turn(
     }
     let retention = core.client.rules().retention;
     let began = tokio::time::Instant::now();
-    while core.store().prune(&retention, core.client.now(), PRUNE_ROWS).await?.more {
+    loop {
+        let (pruned, rest) = pruning::step(core.store(), &retention, core.client.now()).await?;
+        if !pruned.more {
+            return Ok(false);
+        }
         beat.turn();
         // The figures must not grow old meanwhile.
         if began.elapsed() > STATS_EVERY {
@@ -116,10 +118,9 @@ async fn turn(
         }
         tokio::select! {
             () = core.quiet.cancelled() => return Ok(false),
-            () = tokio::time::sleep(PRUNE_PAUSE) => {}
+            () = tokio::time::sleep(rest) => {}
         }
     }
-    Ok(false)
 }
 
 /// Longest time between two turns of the loop that reads the settings. Without a hint it reads them

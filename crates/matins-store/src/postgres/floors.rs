@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 /// A claim that walks over so many dead entries walks far.
-const FAR: i64 = 10_000;
+const FAR: i64 = 2_000;
 
 /// Between two claims from the very left, as a multiple of what the first one took.
-const PAUSE: u32 = 20;
+const PAUSE: u32 = 40;
 
 /// A task that became due longer ago than this has been put in line, or its commit came late.
 const DUE_SLACK: Duration = Duration::from_secs(10);

@@ -1,5 +1,5 @@
-//! Connections: a few that carry the work, and one that is kept for short questions (beats, pings)
-//! so that they never wait behind it.
+//! Connections: a few that carry the work. Short questions (beats, pings) never wait behind it:
+//! `control`.
 //!
 //! Every verb is one statement, sent with the types of its parameters: nothing is prepared and no
 //! session state is relied on, so it works behind a pooler that hands out a session per
@@ -22,7 +22,7 @@ use super::error::{Failure, Res};
 use super::sql::Sql;
 
 /// How often a verb that met others crosswise is repeated.
-const REPEATS: u32 = 8;
+pub(super) const REPEATS: u32 = 8;
 
 /// A parameter of a statement.
 pub(super) type Param<'p> = &'p (dyn ToSql + Sync);
@@ -126,9 +126,7 @@ impl Pool {
 
     /// A connection of one's own, until it is dropped.
     pub(super) async fn lease(&self) -> Res<Lease<'_>> {
-        if let Some(why) = self.barred.get() {
-            return Err(Failure::broken(why.clone()));
-        }
+        self.may_speak()?;
         let waited = tokio::time::timeout(self.patience, self.permits.acquire()).await;
         let permit = match waited {
             Ok(Ok(permit)) => permit,
@@ -151,6 +149,14 @@ impl Pool {
             }
         };
         Ok(Lease { pool: self, client: Some(client), _permit: permit })
+    }
+
+    /// An error when this program must not work on the database any more.
+    pub(super) fn may_speak(&self) -> Res<()> {
+        match self.barred.get() {
+            Some(why) => Err(Failure::broken(why.clone())),
+            None => Ok(()),
+        }
     }
 
     pub(super) async fn rows(&self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {

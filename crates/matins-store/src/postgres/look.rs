@@ -35,13 +35,13 @@ impl PostgresStore {
         let (lanes, ords, due) = self.floors.known();
         let due = At(due.unwrap_or(Timestamp::MIN));
         // Without a session that lives as long as the process, the lease tells who is gone.
-        let gone = self.ear.listens() && self.free().is_due(Instant::now());
+        let gone = self.control.ear.listens() && self.free().is_due(Instant::now());
         let upkeep = request.upkeep.is_some();
         let lapsed_by = At(request.upkeep.unwrap_or(Timestamp::MIN));
         let now = At(request.now);
         let params: [Param<'_>; 9] =
             [&pools, &types, &lanes, &ords, &due, &gone, &upkeep, &lapsed_by, &now];
-        let row = self.ask_aside(Sql::Look, &params).await?.into_iter().next();
+        let row = self.control.rows(Sql::Look, &params).await?.into_iter().next();
         let row = row.ok_or_else(|| Failure::broken("no answer to a look"))?;
         self.check_schema(get(&row, 5)?, get(&row, 6)?)?;
         if gone {
@@ -76,15 +76,6 @@ impl PostgresStore {
         Err(Failure::broken(why))
     }
 
-    /// Through the session that listens, which is thereby seen to be alive, and never behind the
-    /// work; through any other when there is none.
-    async fn ask_aside(&self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {
-        match self.ear.ask(sql, params).await {
-            Some(answer) => answer,
-            None => self.work.rows(sql, params).await,
-        }
-    }
-
     async fn judge(&self, row: &Row) -> Res<()> {
         let names: Vec<&str> = get::<Option<_>>(row, 3)?.unwrap_or_default();
         let seen: Vec<At> = get::<Option<_>>(row, 4)?.unwrap_or_default();
@@ -92,9 +83,9 @@ impl PostgresStore {
         let dead = self.free().dead(names.zip(seen).collect(), Instant::now());
         for (worker, seen_at) in dead {
             let params: [Param<'_>; 2] = [&Text(&worker), &seen_at];
-            if !self.ask_aside(Sql::WorkerDied, &params).await?.is_empty() {
+            if !self.control.rows(Sql::WorkerDied, &params).await?.is_empty() {
                 tracing::warn!(worker, "a worker's session is gone and it is not seen any more");
-                self.ear.tell_lost();
+                self.control.ear.tell_lost();
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! What a decorator that mirrors tasks in Redis says and asks: members, generations, and what was
 //! taken there before it is decided about here.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -217,6 +218,13 @@ impl PostgresStore {
         let found = self.find_all(&uuids(ids)).await.map_err(StoreError::from)?;
         let pending = |task: &Task| task.state == matins_core::task::State::Pending;
         Ok(found.into_values().filter(pending).collect())
+    }
+
+    /// Of some tasks, those that have not ended.
+    pub(crate) async fn live_among(&self, ids: &[TaskId]) -> Result<HashSet<TaskId>> {
+        let found = self.find_all(&uuids(ids)).await.map_err(StoreError::from)?;
+        let live = found.into_values().filter(|task| task.state.is_live());
+        Ok(live.map(|task| task.id).collect())
     }
 
     /// Claims what was taken in Redis, and its order of acceptance.

@@ -49,6 +49,7 @@ pub(super) const ALL: &[Migration] = &[
     step!(16, "0016", "journal"),
     step!(17, "0017", "whole_batches"),
     step!(18, "0018", "outage"),
+    step!(19, "0019", "marks"),
 ];
 
 /// Steps that programs of earlier versions cannot live with. Every other one only adds: tables,

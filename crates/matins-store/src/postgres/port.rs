@@ -48,7 +48,7 @@ impl Queue for PostgresStore {
     async fn settle(&self, items: Vec<Settlement>) -> Result<Vec<Settled>> {
         let answers = self.end_runs(&items).await?;
         // Something may be due again, released, or have room now.
-        self.ear.ring();
+        self.control.ear.ring();
         Ok(answers)
     }
 
@@ -62,7 +62,7 @@ impl Queue for PostgresStore {
 
     async fn retire(&self, worker: &WorkerId, _now: Timestamp) -> Result<()> {
         self.control.rows(Sql::WorkerRetire, &[&Text(&worker.0)]).await?;
-        self.ear.ring();
+        self.control.ear.ring();
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl PostgresStore {
         if let Some(first) = first {
             self.floors.lower(first);
         }
-        self.ear.ring();
+        self.control.ear.ring();
         Ok(answers)
     }
 
@@ -183,7 +183,7 @@ impl PostgresStore {
     ) -> Res<Option<Vec<Acted>>> {
         let Some(row) = self.work.one(sql, params).await? else { return Ok(None) };
         let answers: Vec<i32> = get(&row, 0)?;
-        self.ear.ring();
+        self.control.ear.ring();
         let found = self.find_all(&uuids(ids)).await?;
         let pairs = ids.iter().zip(answers);
         let told = pairs.map(|(id, answer)| (answer, found.get(&id.0).cloned().map(Box::new)));
@@ -206,7 +206,7 @@ impl PostgresStore {
 impl Timetables for PostgresStore {
     async fn put_schedules(&self, writes: Vec<(Expect, ScheduleState)>) -> Result<Vec<bool>> {
         let answers = self.write_schedules(&writes).await?;
-        self.ear.ring();
+        self.control.ear.ring();
         Ok(answers)
     }
 
@@ -214,7 +214,7 @@ impl Timetables for PostgresStore {
         let reason = act.reason.as_deref().map(Text);
         let params: [Param<'_>; 4] = [&Text(name), &Text(&act.who), &reason, &At(act.at)];
         let row = self.work.one(Sql::ScheduleRemove, &params).await?;
-        self.ear.ring();
+        self.control.ear.ring();
         Ok(row.map(|row| get(&row, 0)).transpose()?.unwrap_or(false))
     }
 
@@ -236,7 +236,7 @@ impl Timetables for PostgresStore {
 
     async fn fire(&self, plans: Vec<FirePlan>, now: Timestamp) -> Result<Vec<bool>> {
         let answers = self.apply_plans(&plans, now).await?;
-        self.ear.ring();
+        self.control.ear.ring();
         Ok(answers)
     }
 
@@ -300,7 +300,7 @@ impl Records for PostgresStore {
 
     async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()> {
         self.write_setting(&change, audit).await?;
-        self.ear.ring();
+        self.control.ear.ring();
         Ok(())
     }
 
@@ -365,7 +365,7 @@ impl Records for PostgresStore {
 impl Outbox for PostgresStore {
     async fn raise(&self, alerts: Vec<Alert>, read: bool) -> Result<()> {
         self.add_alerts(&alerts, read).await?;
-        self.ear.ring();
+        self.control.ear.ring();
         Ok(())
     }
 
@@ -407,11 +407,11 @@ impl Store for PostgresStore {
     }
 
     async fn changed(&self) {
-        self.ear.heard().await;
+        self.control.ear.heard().await;
     }
 
     async fn worker_died(&self) {
-        self.ear.lost().await;
+        self.control.ear.lost().await;
     }
 
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned> {
@@ -419,7 +419,6 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) -> Result<()> {
-        self.ear.close();
         self.work.close();
         self.control.close();
         Ok(())

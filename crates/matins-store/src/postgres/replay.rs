@@ -3,6 +3,7 @@
 
 use matins_core::alert::{Alert, Rule};
 use matins_core::outage::{Change, DarkClaim, Entry};
+use matins_core::schedule::FirePlan;
 use matins_core::store::{Outbox as _, Result};
 use matins_core::task::{NewTask, TaskId};
 use uuid::Uuid;
@@ -28,6 +29,10 @@ impl PostgresStore {
             match &some[0].change {
                 Change::Enqueue(_) => came_in.extend(self.replay_enqueues(some).await?),
                 Change::Claim(dark) => self.replay_dark_claim(&some[0], dark).await?,
+                Change::Fire(plan) => {
+                    self.replay_dark_plan(&some[0], plan).await?;
+                    came_in.extend(plan.starts.iter().map(|start| start.task.id));
+                }
                 // By its fence: what does not run under it any more, it does not touch.
                 Change::Settle(settlement) => {
                     self.end_runs(std::slice::from_ref(settlement)).await?;
@@ -35,7 +40,7 @@ impl PostgresStore {
                 }
             }
         }
-        self.ear.ring();
+        self.control.ear.ring();
         Ok(came_in)
     }
 
@@ -57,13 +62,28 @@ impl PostgresStore {
         Ok(())
     }
 
+    async fn replay_dark_plan(&self, entry: &Entry, plan: &FirePlan) -> Result<()> {
+        if !self.replay_plan(entry, plan).await? {
+            let name = &plan.state.spec.name;
+            let labels = plan.occurrences.iter().map(|one| &*one.label).collect::<Vec<_>>();
+            tracing::error!(
+                schedule = name,
+                ?labels,
+                "superseded: it fired while PostgreSQL was away, and somebody else decided"
+            );
+            let alert = Alert::new(Rule::Invariant, name.clone(), entry.at);
+            self.raise(vec![alert.fact("superseded_labels", labels.join(" "))], false).await?;
+        }
+        Ok(())
+    }
+
     async fn replay_enqueues(&self, entries: &[Entry]) -> Res<Vec<TaskId>> {
         let ids: Vec<Uuid> = entries.iter().map(|entry| entry.id).collect();
         let at: Vec<At> = entries.iter().map(|entry| At(entry.at)).collect();
         // Whoever journalled it may have written it before, and lost the answer.
         let task = |entry: &Entry| match &entry.change {
             Change::Enqueue(task) => Some(NewTask { client_id: true, ..(**task).clone() }),
-            Change::Claim(_) | Change::Settle(_) => None,
+            Change::Claim(_) | Change::Settle(_) | Change::Fire(_) => None,
         };
         let tasks: Vec<NewTask> = entries.iter().filter_map(task).collect();
         let each = Each::of(&tasks);

@@ -73,7 +73,23 @@ fn task(new: &NewTask) -> Value {
     })
 }
 
-fn plan(plan: &FirePlan) -> Res<Value> {
+pub(super) fn plans(plans: &[FirePlan]) -> Res<Value> {
+    plans.iter().map(plan).collect::<Res<Vec<Value>>>().map(Value::from)
+}
+
+pub(super) fn writes(writes: &[(Expect, ScheduleState)]) -> Res<Value> {
+    let mut values = Vec::with_capacity(writes.len());
+    for (expect, state) in writes {
+        let mut value = written(state)?;
+        if let Expect::Rev(rev) = expect {
+            value["expected_rev"] = json!(rev);
+        }
+        values.push(value);
+    }
+    Ok(Value::from(values))
+}
+
+pub(super) fn plan(plan: &FirePlan) -> Res<Value> {
     let mut value = written(&plan.state)?;
     let starts = plan.starts.iter();
     let occurrences = plan.occurrences.iter();
@@ -105,25 +121,20 @@ fn plan(plan: &FirePlan) -> Res<Value> {
 impl PostgresStore {
     pub(super) async fn write_schedules(
         &self,
-        writes: &[(Expect, ScheduleState)],
+        chosen: &[(Expect, ScheduleState)],
     ) -> Res<Vec<bool>> {
-        let mut values = Vec::with_capacity(writes.len());
-        for (expect, state) in writes {
-            let mut value = written(state)?;
-            if let Expect::Rev(rev) = expect {
-                value["expected_rev"] = json!(rev);
-            }
-            values.push(value);
-        }
-        let row = self.work.one(Sql::SchedulePut, &[&Jsonb(Value::from(values))]).await?;
+        let row = self.work.one(Sql::SchedulePut, &[&Jsonb(writes(chosen)?)]).await?;
         get(&row.ok_or_else(|| Failure::broken("no answer to a write of schedules"))?, 0)
     }
 
-    pub(super) async fn apply_plans(&self, plans: &[FirePlan], now: Timestamp) -> Res<Vec<bool>> {
-        self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
-        let values: Vec<Value> = plans.iter().map(plan).collect::<Res<_>>()?;
-        let row = self.work.one(Sql::Fire, &[&Jsonb(Value::from(values)), &At(now)]).await?;
+    pub(super) async fn apply_plans(&self, chosen: &[FirePlan], now: Timestamp) -> Res<Vec<bool>> {
+        self.heed_clock(now);
+        let row = self.work.one(Sql::Fire, &[&Jsonb(plans(chosen)?), &At(now)]).await?;
         get(&row.ok_or_else(|| Failure::broken("no answer to plans"))?, 0)
+    }
+
+    pub(super) fn heed_clock(&self, now: Timestamp) {
+        self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
     }
 
     pub(super) async fn one_schedule(&self, name: &str) -> Res<Option<DueSchedule>> {
@@ -213,7 +224,7 @@ fn live(row: &Row, first: usize) -> Res<Live> {
     })
 }
 
-fn with_live(row: &Row) -> Res<DueSchedule> {
+pub(super) fn with_live(row: &Row) -> Res<DueSchedule> {
     let state: ScheduleState = serde_json::from_str(&row::text(row, 1)?)?;
     Ok(DueSchedule { state, live: live(row, 2)? })
 }

@@ -55,6 +55,7 @@ statements! {
     ReplayClaim = "replay_claim" [
         UUID, TIMESTAMPTZ, UUID, INT4, INT8, INT8, TEXT, UUID, INT8,
     ],
+    ReplayFire = "replay_fire" [UUID, TIMESTAMPTZ, JSONB],
     AttachRuns = "attach_runs" [INT8_ARRAY, TIMESTAMPTZ],
     MemberTurn = "member_turn" [UUID, TEXT, INT8, INT8, TEXT, BOOL, INT8],
     MemberLeave = "member_leave" [UUID],
@@ -63,6 +64,12 @@ statements! {
     ],
     WaitingTasks = "waiting_tasks" [TEXT_ARRAY, UUID_ARRAY, BOOL],
     MirrorWindow = "mirror_window" [INT8, INT4],
+    MarksAhead = "marks_ahead" [INT8, INT4],
+    MarksNamed = "marks_named" [TEXT_ARRAY],
+    MarksRead = "marks_read" [UUID_ARRAY],
+    FireTaken = "fire_taken" [JSONB, TIMESTAMPTZ, INT8],
+    SchedulePutTaken = "schedule_put_taken" [JSONB, INT8],
+    ScheduleRemoveTaken = "schedule_remove_taken" [TEXT, TEXT, TEXT, TIMESTAMPTZ, INT8],
     ClaimTaken = "claim_taken" [
         INT8, INT4_ARRAY, TEXT, TEXT, TEXT_ARRAY, UUID_ARRAY, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ,
     ],

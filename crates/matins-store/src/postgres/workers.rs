@@ -31,7 +31,7 @@ impl PostgresStore {
         ];
         self.control.rows(Sql::WorkerPut, &params).await?;
         if !worker.remote {
-            self.ear.guard(&worker.id.0);
+            self.control.ear.guard(&worker.id.0);
         }
         Ok(())
     }

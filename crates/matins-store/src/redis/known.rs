@@ -19,6 +19,21 @@ pub(super) struct Known {
     pub(super) tokens: Mutex<Option<Vec<Token>>>,
 }
 
+/// The right of a member to work without the database, for the process that comes after it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Membership {
+    pub(super) id: Uuid,
+    pub(super) generation: u64,
+    pub(super) redis: String,
+    pub(super) episode: u64,
+    /// Until when, on the clock of that boot of the machine.
+    pub(super) until_ns: u64,
+    pub(super) boot: String,
+    /// Of its runs.
+    pub(super) lease_ns: u64,
+    pub(super) fence_floor: u64,
+}
+
 /// In the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Kept {
@@ -28,6 +43,7 @@ pub(super) struct Kept {
     pub(super) settings: Settings,
     /// Without their secrets, which nobody has.
     pub(super) tokens: Vec<Token>,
+    pub(super) member: Option<Membership>,
 }
 
 /// The file beside a spool.
@@ -51,10 +67,15 @@ impl Known {
         }
     }
 
-    pub(super) fn keep(&self, store_id: Uuid, location: &str) -> Option<Kept> {
+    pub(super) fn keep(
+        &self,
+        store_id: Uuid,
+        location: &str,
+        member: Option<Membership>,
+    ) -> Option<Kept> {
         let settings = locked(&self.settings).clone()?;
         let tokens = locked(&self.tokens).clone()?;
-        Some(Kept { store_id, location: location.to_owned(), settings, tokens })
+        Some(Kept { store_id, location: location.to_owned(), settings, tokens, member })
     }
 }
 

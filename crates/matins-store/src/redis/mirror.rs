@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The decisions are those of [`matins_core::outage`]; a script in `lua/mirror/` is one step of a
-//! [`Slot`](matins_core::outage::Slot), and `0018_outage.sql` has the statements. One thing is
+//! [`Slot`](matins_core::outage::Slot), and `0018_outage.sql` and `0019_marks.sql` have the statements. One thing is
 //! simpler than there: nobody remembers for each row under which generation it was mirrored. While
 //! the regime has a Redis every row counts as mirrored, and while it has none, none does.
 //!
@@ -26,17 +26,19 @@
 //!
 //! Only what can be judged without the database is mirrored: no key, no expiry, no schedule, no
 //! limit of its type, not in quarantine. In the dark only types run that the node's own file
-//! defines, and nothing runs from a Redis that may forget it.
+//! defines, and nothing runs from a Redis that may forget it. Schedules fire there, too: `marks`.
 //!
 //! # Keys
 //!
 //! | key | kind | what |
 //! |---|---|---|
 //! | `mirror:epoch` | string | which life of this Redis it is |
-//! | `mirror:tasks`, `mirror:index` | hash | by id, what may be claimed: entry; attempt and generation |
+//! | `mirror:tasks`, `mirror:index` | hash | by id, what may be claimed or fired: entry; attempt and generation |
 //! | `mirror:line:<pool>`, `mirror:later` | sorted set | of these, what is due, and what is due later |
 //! | `mirror:claims`, `mirror:leases` | hash, sorted set | by id, claims made in the dark, and until when |
 //! | `mirror:tomb:<id>` | string | an attempt below which a push comes too late |
+//! | `mirror:holders`, `mirror:holding` | hash, set | by schedule, the task that holds it; of these, those that have not ended |
+//! | `mirror:count` | string | how many of the entries are tasks |
 //! | `mirror:dark` | set | members that work in the dark: id and episode |
 //! | `mirror:fence` | string | the last fence that was handed out in the dark |
 //!
@@ -53,6 +55,7 @@
 mod back;
 mod dark;
 mod keeper;
+mod marks;
 mod push;
 mod take;
 
@@ -68,6 +71,7 @@ use redis::ScriptInvocation;
 use tokio::sync::{Notify, RwLock, mpsc};
 use uuid::Uuid;
 
+use super::known::Membership;
 use super::link::{Link, Miss};
 use super::outage::Outage;
 use crate::own_thread::OwnThread;
@@ -92,11 +96,23 @@ pub struct MirrorOptions {
 /// Of an outage lease: clocks may differ in speed, and a run must have ended before.
 const MARGIN: Duration = Duration::from_secs(2);
 
+/// How exactly the end of an outage lease is written down.
+const KEPT_EVERY_NS: u64 = 10_000_000_000;
+
 /// How long a script may be under way.
 const UNDER_WAY: Duration = Duration::from_secs(5);
 
 /// A gap that the database's fences do not reach meanwhile.
 const FENCE_GAP: u64 = 1 << 32;
+
+/// The member that this node was when its last process died.
+#[derive(Debug)]
+pub(super) enum Before {
+    /// This process goes on for it, without the database.
+    Inherited(Membership),
+    /// Nobody goes on for it.
+    Gone(Uuid),
+}
 
 /// What is known of the regime.
 #[derive(Debug, Default)]
@@ -119,6 +135,38 @@ struct Regime {
     episode: u64,
 }
 
+impl Regime {
+    /// As a process left it that died. Its claims are of an earlier time in the dark.
+    fn of(before: Membership) -> Self {
+        Self {
+            generation: before.generation,
+            redis: Some(before.redis.clone()),
+            settled: true,
+            acknowledged: before.generation,
+            acknowledged_redis: Some(before.redis),
+            lease: OutageLease::until(before.until_ns),
+            fence_floor: before.fence_floor,
+            episode: before.episode + 1,
+            ..Self::default()
+        }
+    }
+}
+
+/// A clock that only grows, and counts suspension too.
+fn now_ns() -> u64 {
+    #[cfg(target_os = "linux")]
+    let id = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let id = rustix::time::ClockId::Monotonic;
+    let time = rustix::time::clock_gettime(id);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Which boot of the machine that clock belongs to; empty where nobody can tell.
+fn this_boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
 /// A run under a claim made in the dark, and not handed over.
 #[derive(Debug, Clone)]
 struct Held {
@@ -129,6 +177,16 @@ struct Held {
     given_up: bool,
 }
 
+/// What the pusher is told.
+#[derive(Debug)]
+enum Offer {
+    /// These may wait now.
+    Tasks(Vec<TaskId>),
+    Marks(Vec<marks::Ahead>),
+    /// These hold their schedules no more.
+    Ended(Vec<TaskId>),
+}
+
 pub(super) struct Mirror {
     store: Arc<PostgresStore>,
     link: Arc<Link>,
@@ -136,7 +194,6 @@ pub(super) struct Mirror {
     options: MirrorOptions,
     /// As a member; a handle without a journal is none, and never works in the dark.
     id: Uuid,
-    origin: Instant,
     regime: Mutex<Regime>,
     /// What this member runs from the journal, by fence.
     held: Mutex<HashMap<u64, Held>>,
@@ -146,6 +203,10 @@ pub(super) struct Mirror {
     /// is handed over. Shared by what is done there, and held alone by the return.
     dark: RwLock<()>,
     open: AtomicBool,
+    /// It goes on for a process that died in the dark, whose claims are to be judged.
+    inherits: AtomicBool,
+    /// The member that was this node before, and whose process is gone.
+    gone: Mutex<Option<Uuid>>,
     settings: Mutex<Option<Settings>>,
     claiming: tokio::sync::Mutex<()>,
     /// Claims sent to PostgreSQL whose answers were lost.
@@ -153,9 +214,11 @@ pub(super) struct Mirror {
     /// Of this node's workers' leases.
     lease_ns: AtomicU64,
     keep: Notify,
-    offered: mpsc::Sender<Vec<TaskId>>,
-    to_offer: Mutex<Option<mpsc::Receiver<Vec<TaskId>>>>,
+    offered: mpsc::Sender<Offer>,
+    to_offer: Mutex<Option<mpsc::Receiver<Offer>>>,
     mirrored: AtomicU64,
+    /// Schedules whose marks cannot be judged without the database, by revision.
+    unfit: Mutex<HashMap<Uuid, u64>>,
 }
 
 impl Mirror {
@@ -164,28 +227,39 @@ impl Mirror {
         link: &Arc<Link>,
         outage: Option<Arc<Outage>>,
         options: MirrorOptions,
+        before: Option<Before>,
     ) -> Arc<Self> {
+        let same_boot = |before: &Membership| !before.boot.is_empty() && before.boot == this_boot();
+        let (before, gone) = match before {
+            Some(Before::Inherited(before)) if same_boot(&before) => (Some(before), None),
+            Some(Before::Inherited(before)) => (None, Some(before.id)),
+            Some(Before::Gone(id)) => (None, Some(id)),
+            None => (None, None),
+        };
         let (offered, to_offer) = mpsc::channel(1_024);
         Arc::new(Self {
             store: store.clone(),
             link: link.clone(),
             outage,
             options,
-            id: Uuid::new_v4(),
-            origin: Instant::now(),
-            regime: Mutex::default(),
+            id: before.as_ref().map_or_else(Uuid::new_v4, |before| before.id),
+            inherits: AtomicBool::new(before.is_some()),
+            gone: Mutex::new(gone),
+            lease_ns: AtomicU64::new(before.as_ref().map_or(0, |before| before.lease_ns)),
+            // An outage that a process begins in.
+            open: AtomicBool::new(before.is_some()),
+            regime: Mutex::new(before.map(Regime::of).unwrap_or_default()),
             held: Mutex::default(),
             began: Mutex::default(),
             dark: RwLock::default(),
-            open: AtomicBool::new(false),
             settings: Mutex::default(),
             claiming: tokio::sync::Mutex::default(),
             owed: Mutex::default(),
-            lease_ns: AtomicU64::new(0),
             keep: Notify::new(),
             offered,
             to_offer: Mutex::new(Some(to_offer)),
             mirrored: AtomicU64::new(0),
+            unfit: Mutex::default(),
         })
     }
 
@@ -216,13 +290,31 @@ impl Mirror {
         self.began.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn unfit(&self) -> MutexGuard<'_, HashMap<Uuid, u64>> {
+        self.unfit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether it began in the dark: then its claim has a lease of its own.
     pub(super) fn began_in_the_dark(&self, claim: &Claim) -> bool {
         self.began().contains(&claim.fence)
     }
 
-    fn now_ns(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
+    /// What the process that comes after this one may go by.
+    pub(super) fn membership(&self) -> Option<Membership> {
+        let regime = self.regime();
+        let redis = regime.acknowledged_redis.clone().filter(|_| regime.acknowledged > 0)?;
+        // Coarse, so that it is not written each time.
+        let until_ns = regime.lease.until_ns() / KEPT_EVERY_NS * KEPT_EVERY_NS;
+        (until_ns > now_ns()).then(|| Membership {
+            id: self.id,
+            generation: regime.acknowledged,
+            redis,
+            episode: regime.episode,
+            until_ns,
+            boot: this_boot(),
+            lease_ns: self.lease_ns.load(Ordering::Relaxed),
+            fence_floor: regime.fence_floor,
+        })
     }
 
     fn is_dark(&self) -> bool {
@@ -235,7 +327,12 @@ impl Mirror {
 
     pub(super) fn is_leased(&self) -> bool {
         let regime = self.regime();
-        regime.settled && regime.lease.stands(self.now_ns())
+        regime.settled && regime.lease.stands(now_ns())
+    }
+
+    /// Whether it may work without the database, if need be.
+    pub(super) fn may_run(&self) -> bool {
+        self.right().is_ok()
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -246,7 +343,7 @@ impl Mirror {
     pub(super) fn offer(&self, ids: &[TaskId]) {
         if self.is_member() && !ids.is_empty() && self.regime().redis.is_some() {
             // What does not fit is found by the next reading.
-            let _ = self.offered.try_send(ids.to_vec());
+            let _ = self.offered.try_send(Offer::Tasks(ids.to_vec()));
         }
     }
 

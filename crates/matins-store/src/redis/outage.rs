@@ -388,14 +388,17 @@ impl Outage {
         Ok(())
     }
 
-    /// Writes down what the next process will have to know.
-    pub(super) fn keep_known(&self) {
+    /// Writes down what the next process will have to know. `false`: it could not be.
+    pub(super) fn keep_known(&self) -> bool {
         let info = self.store.info();
-        if let Some(kept) = self.known.keep(info.store_id, &info.location)
-            && let Err(error) = self.file.write(kept)
-        {
+        let member = self.mirror().and_then(|mirror| mirror.membership());
+        let Some(kept) = self.known.keep(info.store_id, &info.location, member) else {
+            return true;
+        };
+        let written = self.file.write(kept).inspect_err(|error| {
             tracing::warn!(%error, "what is known of the database could not be written down");
-        }
+        });
+        written.is_ok()
     }
 
     async fn answers(&self) -> bool {
@@ -477,7 +480,7 @@ impl Outage {
             let entry = self.journal.seal.open(text).ok();
             let id = entry.and_then(|entry| match entry.change {
                 Change::Enqueue(task) => Some(task.id.to_string()),
-                Change::Claim(_) | Change::Settle(_) => None,
+                Change::Claim(_) | Change::Settle(_) | Change::Fire(_) => None,
             });
             script.arg(place).arg(id.unwrap_or_default());
         }

@@ -1,5 +1,7 @@
 //! The port: everything is the database's, and what it decided about a line is told to Redis.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 use matins_core::Json;
@@ -20,8 +22,10 @@ use matins_core::why::Surroundings;
 use uuid::Uuid;
 
 use super::RedisStore;
+use super::claim::BULK;
 use super::hint::Hint;
 use super::pusher::{Note, Trouble};
+use super::reconcile::LATER;
 use crate::postgres::Accepted;
 
 #[async_trait]
@@ -44,7 +48,7 @@ impl Queue for RedisStore {
         }
         if !new.is_empty() {
             self.offer(&new.iter().map(|hint| hint.id).collect::<Vec<_>>());
-            self.tell(Note::Push(new)).await;
+            self.tell(note_of(new)).await;
         }
         self.moved(asked).await;
         Ok(answers)
@@ -64,11 +68,18 @@ impl Queue for RedisStore {
             items.iter().filter(|item| again(item)).map(|item| item.claim.id).collect();
         let about: Vec<(TaskId, Timestamp)> =
             items.iter().map(|item| (item.claim.id, item.finished_at)).collect();
+        let ids: Vec<TaskId> = about.iter().map(|(id, _)| *id).collect();
         let answers = self.end(items).await?;
         for ((id, at), answer) in about.into_iter().zip(&answers) {
             if *answer == Settled::Done(State::Failed) {
                 self.pusher.say(Note::Dead(vec![id], at));
             }
+        }
+        if let Some(mirror) = &self.mirror {
+            let over =
+                |answer: &Settled| matches!(answer, Settled::Done(state) if !state.is_live());
+            let ended = ids.into_iter().zip(&answers).filter(|(_, answer)| over(answer));
+            mirror.ended(ended.map(|(id, _)| id).collect());
         }
         self.moved(pending).await;
         Ok(answers)
@@ -169,6 +180,20 @@ impl Queue for RedisStore {
     }
 }
 
+/// What is said of new tasks.
+fn note_of(new: Vec<Hint>) -> Note {
+    if new.len() < BULK {
+        return Note::Push(new);
+    }
+    let mut cuts = BTreeMap::new();
+    for hint in &new {
+        let line = if hint.later { LATER } else { &*hint.pool };
+        let place = cuts.entry(line.to_owned()).or_insert(i64::MAX);
+        *place = hint.score().min(*place);
+    }
+    Note::Cut(cuts.into_iter().collect())
+}
+
 impl RedisStore {
     /// In PostgreSQL; what was claimed in the dark, in Redis.
     async fn end(&self, items: Vec<Settlement>) -> Result<Vec<Settled>> {
@@ -196,11 +221,17 @@ impl RedisStore {
 #[async_trait]
 impl Timetables for RedisStore {
     async fn put_schedules(&self, writes: Vec<(Expect, ScheduleState)>) -> Result<Vec<bool>> {
-        self.store.put_schedules(writes).await
+        match &self.mirror {
+            Some(mirror) => self.put_schedules_mirrored(mirror, writes).await,
+            None => self.store.put_schedules(writes).await,
+        }
     }
 
     async fn remove_schedule(&self, name: &str, act: &Act) -> Result<bool> {
-        self.store.remove_schedule(name, act).await
+        match &self.mirror {
+            Some(mirror) => self.remove_schedule_mirrored(mirror, name, act).await,
+            None => self.store.remove_schedule(name, act).await,
+        }
     }
 
     async fn schedule(&self, name: &str) -> Result<Option<DueSchedule>> {
@@ -216,13 +247,19 @@ impl Timetables for RedisStore {
         now: Timestamp,
         limit: usize,
     ) -> Result<(Vec<DueSchedule>, Option<Timestamp>)> {
-        self.store.due(now, limit).await
+        match &self.mirror {
+            Some(mirror) => self.due_mirrored(mirror, now, limit).await,
+            None => self.store.due(now, limit).await,
+        }
     }
 
     async fn fire(&self, plans: Vec<FirePlan>, now: Timestamp) -> Result<Vec<bool>> {
         let starts = plans.iter().flat_map(|plan| plan.starts.iter().map(|start| start.task.id));
         let starts = starts.collect();
-        let answers = self.store.fire(plans, now).await?;
+        let answers = match &self.mirror {
+            Some(mirror) => self.fire_mirrored(mirror, plans, now).await?,
+            None => self.store.fire(plans, now).await?,
+        };
         self.moved(starts).await;
         Ok(answers)
     }

@@ -4,7 +4,7 @@
 //! that follows finds the hint. When the buffer is full, or Redis does not take it, hints are
 //! missing: the lines are then not known any more ([`Link::owe`]), until they have been read anew.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use matins_core::store::StoreError;
 use matins_core::task::TaskId;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::hint::Hint;
@@ -29,6 +29,14 @@ const QUEUE: usize = 1_024;
 /// Most tasks of one step.
 const STEP: usize = 1_000;
 
+/// While notes come faster than they are said, they are collected for so long: a call to Redis
+/// costs as much as several notes.
+const COLLECT: Duration = Duration::from_millis(1);
+
+/// Most callers that wait until Redis knows what they said. Where more come at once, throughput
+/// matters more, and the database is asked instead of the line.
+const WAITERS_MAX: usize = 4;
+
 /// Pushes that come closer together than this are told to the others once.
 const PACE: Duration = Duration::from_millis(20);
 
@@ -37,8 +45,10 @@ const PACE: Duration = Duration::from_millis(20);
 pub(super) enum Note {
     /// Something happened to these: where they wait now is asked.
     Ask(Vec<TaskId>),
-    /// These wait since just now.
+    /// These are new.
     Push(Vec<Hint>),
+    /// Many new ones: where each line begins that they stand in.
+    Cut(Vec<(String, i64)>),
     /// These do not wait any more.
     Drop(Vec<Hint>),
     Dead(Vec<TaskId>, Timestamp),
@@ -55,6 +65,7 @@ pub(super) struct Pusher {
     orders: mpsc::Sender<Order>,
     /// The buffer was full: told once.
     overflowed: AtomicBool,
+    waiters: Semaphore,
 }
 
 impl Pusher {
@@ -63,7 +74,12 @@ impl Pusher {
         let work =
             Work { link: link.clone(), store: store.clone(), rang: Instant::now(), to_ring: false };
         thread.spawn(work.run(waiting));
-        Self { link: link.clone(), orders, overflowed: AtomicBool::new(false) }
+        Self {
+            link: link.clone(),
+            orders,
+            overflowed: AtomicBool::new(false),
+            waiters: Semaphore::new(WAITERS_MAX),
+        }
     }
 
     /// Hands it in and does not wait.
@@ -73,6 +89,10 @@ impl Pusher {
 
     /// Hands it in and waits until Redis knows it, for a moment. `false`: it may not know yet.
     pub(super) async fn tell(&self, note: Note) -> bool {
+        let Ok(_place) = self.waiters.try_acquire() else {
+            self.hand_in(note, None);
+            return false;
+        };
         let (done, known) = oneshot::channel();
         self.hand_in(note, Some(done))
             && matches!(timeout(self.link.times.patience, known).await, Ok(Ok(())))
@@ -106,6 +126,7 @@ struct Work {
 
 impl Work {
     async fn run(mut self, mut waiting: mpsc::Receiver<Order>) {
+        let mut crowded = false;
         loop {
             let order = match self.to_ring {
                 false => waiting.recv().await,
@@ -118,12 +139,16 @@ impl Work {
                 },
             };
             let Some(order) = order else { return };
+            if crowded {
+                tokio::time::sleep(COLLECT).await;
+            }
             let mut orders = vec![order];
             while orders.len() < STEP
                 && let Ok(order) = waiting.try_recv()
             {
                 orders.push(order);
             }
+            crowded = orders.len() > 1;
             let mut done = Vec::new();
             let mut notes = Vec::new();
             for order in orders {
@@ -151,13 +176,15 @@ impl Work {
 
     async fn carry_out(&mut self, notes: Vec<Note>) -> Result<(), Trouble> {
         let mut asked = Vec::new();
-        let mut hints: Vec<Hint> = Vec::new();
+        let mut new: Vec<Hint> = Vec::new();
+        let mut cuts = Vec::new();
         let mut gone: Vec<Hint> = Vec::new();
         let mut dead = redis::pipe();
         for note in notes {
             match note {
                 Note::Ask(ids) => asked.extend(ids),
-                Note::Push(more) => hints.extend(more),
+                Note::Push(more) => new.extend(more),
+                Note::Cut(more) => cuts.extend(more),
                 Note::Drop(more) => gone.extend(more),
                 Note::Dead(ids, at) => {
                     let key = self.link.key("task:dead_letter");
@@ -175,23 +202,32 @@ impl Work {
         if !gone.is_empty() {
             // Claimed before anybody was told that it waits.
             let gone: HashSet<TaskId> = gone.iter().map(|hint| hint.id).collect();
-            hints.retain(|hint| !gone.contains(&hint.id));
+            new.retain(|hint| !gone.contains(&hint.id));
         }
         // A hint that comes after its task was claimed costs a look; one that is dropped before it
         // comes would be missed.
         drop_hints(&self.link, &gone).await?;
+        let mut moved = Vec::new();
         for ids in asked.chunks(STEP) {
-            let places = self.store.places(ids).await?;
-            hints.extend(places);
+            moved.extend(self.store.places(ids).await?);
         }
-        for (n, some) in hints.chunks(STEP).enumerate() {
-            let last = (n + 1) * STEP >= hints.len();
-            let ring = last && self.rang.elapsed() >= PACE;
-            push(&self.link, some, ring).await?;
-            match ring {
-                true => (self.rang, self.to_ring) = (Instant::now(), false),
-                false => self.to_ring = true,
+        self.to_ring |= !(new.is_empty() && moved.is_empty() && cuts.is_empty());
+        let mut ring = self.to_ring && self.rang.elapsed() >= PACE;
+        if ring {
+            (self.rang, self.to_ring) = (Instant::now(), false);
+        }
+        // Said with the last of them.
+        let mut rings = |last: bool| last && std::mem::take(&mut ring);
+        let steps = [(&new, true), (&moved, false)];
+        let only = |n: usize| steps[n + 1..].iter().all(|(hints, _)| hints.is_empty());
+        for (n, (hints, is_new)) in steps.iter().enumerate() {
+            for (m, some) in hints.chunks(STEP).enumerate() {
+                let last = (m + 1) * STEP >= hints.len() && only(n) && cuts.is_empty();
+                push(&self.link, some, *is_new, rings(last)).await?;
             }
+        }
+        if !cuts.is_empty() {
+            cut(&self.link, &cuts, rings(true)).await?;
         }
         if !dead.is_empty() {
             let () = self.link.pipeline(self.link.times.background, &dead).await?;
@@ -214,15 +250,32 @@ impl From<Miss> for Trouble {
     }
 }
 
+/// Where lines are not told of any more.
+async fn cut(link: &Link, cuts: &[(String, i64)], ring: bool) -> Result<(), Miss> {
+    let mut script = link.scripts.cut.prepare_invoke();
+    script.key(link.key("task:known")).key(link.key("task:cut"));
+    script.arg(link.key("changed")).arg(if ring { &*link.name } else { "" });
+    for (line, place) in cuts {
+        script.arg(line).arg(*place);
+    }
+    let _: i64 = link.script(link.times.background, &script).await?;
+    Ok(())
+}
+
 /// Puts hints into their lines; the other processes hear of it when `ring` is set.
-pub(super) async fn push(link: &Link, hints: &[Hint], ring: bool) -> Result<(), Miss> {
+pub(super) async fn push(
+    link: &Link,
+    hints: &[Hint],
+    is_new: bool,
+    ring: bool,
+) -> Result<(), Miss> {
     if hints.is_empty() {
         return Ok(());
     }
     let mut script = link.scripts.push.prepare_invoke();
     script.key(link.key("task:delayed")).key(link.key("task:known"));
     script.arg(&link.prefix).arg(LINE_MAX).arg(link.key("changed"));
-    script.arg(if ring { &*link.name } else { "" });
+    script.arg(if ring { &*link.name } else { "" }).arg(u8::from(is_new));
     for hint in hints {
         let run_at =
             if hint.later { hint.run_at.as_microsecond().to_string() } else { String::new() };
@@ -233,15 +286,25 @@ pub(super) async fn push(link: &Link, hints: &[Hint], ring: bool) -> Result<(), 
 }
 
 async fn drop_hints(link: &Link, hints: &[Hint]) -> Result<(), Miss> {
-    if hints.is_empty() {
+    let mut lines: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for hint in hints {
+        let members = [false, true].map(|tied| Hint { tied, ..hint.clone() }.member());
+        lines.entry(format!("task:pending:{}", hint.pool)).or_default().extend(members);
+    }
+    if lines.is_empty() {
         return Ok(());
     }
-    let mut pipeline = redis::pipe();
-    for hint in hints {
-        let pending = link.key(&format!("task:pending:{}", hint.pool));
-        let members = [false, true].map(|tied| Hint { tied, ..hint.clone() }.member());
-        pipeline.zrem(pending, &members).ignore();
-        pipeline.zrem(link.key("task:delayed"), &members).ignore();
+    let all = lines.values().flatten().cloned().collect();
+    lines.insert("task:delayed".to_owned(), all);
+    // Mostly there is nothing: what comes in bulk is not told one by one.
+    let mut count = redis::pipe();
+    for line in lines.keys() {
+        count.zcard(link.key(line));
     }
-    link.pipeline(link.times.background, &pipeline).await
+    let counts: Vec<u64> = link.pipeline(link.times.background, &count).await?;
+    let mut remove = redis::pipe();
+    for ((line, members), _) in lines.iter().zip(counts).filter(|(_, count)| *count > 0) {
+        remove.zrem(link.key(line), members).ignore();
+    }
+    link.pipeline(link.times.background, &remove).await
 }

@@ -138,6 +138,7 @@ impl Reconciler {
     /// Answers how much was wrong.
     async fn read_anew(&self) -> Result<u64, Trouble> {
         let stamp = self.stamp().await?;
+        let bounds = self.bounds().await?;
         let pools = self.store.pools(TIED_MAX).await?;
         let had = self.lines(&pools).await?;
         let window = self.store.window(WINDOW).await?;
@@ -145,17 +146,19 @@ impl Reconciler {
         let pools = self.store.pools(TIED_MAX).await?;
         let lines = Lines::of(window);
         let (missing, stale) = lines.differences(&had, &pools);
-        let (missing, stale) = match self.is_known().await? {
-            true => self.look_twice(missing, stale).await?,
-            false => (missing, stale),
+        let (missing, stale) = match bounds.is_empty() {
+            false => self.look_twice(missing, stale).await?,
+            true => (missing, stale),
         };
         for some in missing.chunks(STEP) {
-            push(&self.link, some, some.len() == missing.len()).await?;
+            push(&self.link, some, false, some.len() == missing.len()).await?;
         }
         self.drop_stale(&stale).await?;
         self.know(&stamp, &lines, &pools).await?;
         self.list_dead().await?;
-        let due = missing.iter().filter(|hint| !hint.later).count();
+        // Behind the bound of a line it is not said to be known.
+        let behind = |hint: &Hint| bounds.get(&*hint.pool).is_some_and(|at| hint.order() >= *at);
+        let due = missing.iter().filter(|hint| !hint.later && !behind(hint)).count();
         Ok((due + stale.len()) as u64)
     }
 
@@ -166,16 +169,24 @@ impl Reconciler {
         pipeline.cmd("SET").arg(&key).arg(fresh).arg("NX").ignore();
         let id = self.store_id();
         pipeline.cmd("SET").arg(self.link.key("store_id")).arg(id).arg("NX").ignore();
+        pipeline.del(self.link.key("task:cut")).ignore();
         pipeline.get(&key);
         let (stamp,): (String,) = self.link.pipeline(self.link.times.background, &pipeline).await?;
         Ok(stamp)
     }
 
-    /// Whether any line is known. When none is, Redis is new or was emptied.
-    async fn is_known(&self) -> Result<bool, Trouble> {
-        let mut exists = redis::cmd("EXISTS");
-        exists.arg(self.link.key("task:known"));
-        Ok(self.link.command::<i64>(self.link.times.background, &exists).await? > 0)
+    /// How far each line is known. When none is, Redis is new or was emptied.
+    async fn bounds(&self) -> Result<HashMap<String, i64>, Trouble> {
+        let mut all = redis::cmd("HGETALL");
+        all.arg(self.link.key("task:known"));
+        let found: Result<HashMap<String, f64>, Miss> =
+            self.link.command(self.link.times.background, &all).await;
+        match found {
+            Ok(found) => Ok(found.into_iter().map(|(line, at)| (line, at as i64)).collect()),
+            // It is made anew when it is written.
+            Err(miss) if miss.is_wrong_type() => Ok(HashMap::new()),
+            Err(miss) => Err(miss.into()),
+        }
     }
 
     fn store_id(&self) -> String {
@@ -275,7 +286,8 @@ impl Reconciler {
 
     async fn know(&self, stamp: &str, lines: &Lines, pools: &Pools) -> Result<(), Trouble> {
         let mut script = self.link.scripts.know.prepare_invoke();
-        script.key(self.link.key("task:known")).key(self.link.key("task:stamp")).arg(stamp);
+        script.key(self.link.key("task:known")).key(self.link.key("task:stamp"));
+        script.key(self.link.key("task:cut")).arg(stamp);
         for (pool, tied) in &pools.all {
             let bound = if *tied { String::new() } else { lines.bound(pool) };
             script.arg(&**pool).arg(bound);
@@ -291,6 +303,7 @@ impl Reconciler {
             Err(miss) if miss.is_wrong_type() => {
                 let mut remove = redis::cmd("DEL");
                 remove.arg(self.link.key("task:known")).arg(self.link.key("task:stamp"));
+                remove.arg(self.link.key("task:cut"));
                 let _: i64 = self.link.command(self.link.times.background, &remove).await?;
                 self.wanted.notify_one();
                 Ok(())

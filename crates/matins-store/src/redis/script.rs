@@ -6,6 +6,7 @@ use redis::Script;
 pub(super) struct Scripts {
     pub(super) take: Script,
     pub(super) push: Script,
+    pub(super) cut: Script,
     pub(super) know: Script,
     pub(super) info: Script,
     pub(super) journal: Script,
@@ -21,9 +22,11 @@ pub(super) struct Mirror {
     pub(super) drop: Script,
     pub(super) due: Script,
     pub(super) claim: Script,
+    pub(super) fire: Script,
     pub(super) renew: Script,
     pub(super) finish: Script,
     pub(super) lapsed: Script,
+    pub(super) lapse: Script,
     pub(super) withdraw: Script,
     pub(super) look: Script,
 }
@@ -33,6 +36,7 @@ impl Default for Scripts {
         Self {
             take: Script::new(include_str!("lua/take.lua")),
             push: Script::new(include_str!("lua/push.lua")),
+            cut: Script::new(include_str!("lua/cut.lua")),
             know: Script::new(include_str!("lua/know.lua")),
             info: Script::new(include_str!("lua/info.lua")),
             journal: Script::new(include_str!("lua/journal.lua")),
@@ -59,9 +63,11 @@ impl Default for Mirror {
             drop: of_the_mirror!("drop"),
             due: of_the_mirror!("due"),
             claim: of_the_mirror!("claim"),
+            fire: of_the_mirror!("fire"),
             renew: of_the_mirror!("renew"),
             finish: of_the_mirror!("finish"),
             lapsed: of_the_mirror!("lapsed"),
+            lapse: of_the_mirror!("lapse"),
             withdraw: of_the_mirror!("withdraw"),
             look: Script::new(include_str!("lua/mirror/look.lua")),
         }

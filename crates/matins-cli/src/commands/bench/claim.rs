@@ -168,7 +168,8 @@ impl Shelf {
             self.put(n, first).await?;
         }
         // One of each runs and uses up its type's limit.
-        let claimed = self.hand_out(FILL).await?;
+        let blocked = Arc::new([LIMITED, KEYED].into_iter().map(Name::from).collect());
+        let claimed = self.hand_out_of(blocked, FILL).await?;
         match claimed.len() {
             2 => Ok(()),
             n => Err(Failure::failed(format!("{n} tasks of limited types run, not 2"))),
@@ -192,11 +193,15 @@ impl Shelf {
     }
 
     async fn hand_out(&self, max: usize) -> Result<Vec<Claimed>> {
+        self.hand_out_of(self.kinds.clone(), max).await
+    }
+
+    async fn hand_out_of(&self, kinds: Arc<BTreeSet<Name>>, max: usize) -> Result<Vec<Claimed>> {
         let now = Timestamp::now();
         let request = ClaimRequest {
             worker: self.worker.clone(),
             pool: self.pool.clone(),
-            types: Types::Only(self.kinds.clone()),
+            types: Types::Only(kinds),
             ids: None,
             max,
             token: 1,

@@ -31,11 +31,21 @@ BEGIN
 END $$;
 
 CREATE FUNCTION fire_plan(p jsonb, p_now timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM schedule WHERE name = p ->> 'name' AND uid = (p ->> 'uid')::uuid
+        AND rev = (p ->> 'expected_rev')::bigint FOR UPDATE;
+    IF NOT FOUND OR NOT carry_out(p, p_now) THEN RETURN false; END IF;
+    UPDATE schedule SET rev = (p ->> 'rev')::bigint, next_due = (p ->> 'next_due')::timestamptz,
+        state = p ->> 'state', decided = (p ->> 'decided')::bigint
+    WHERE name = p ->> 'name';
+    RETURN true;
+END $$;
+
+-- What a plan does beside the schedule, which is locked. False: one of its occurrences was decided
+-- by somebody else.
+CREATE FUNCTION carry_out(p jsonb, p_now timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_uid uuid := (p ->> 'uid')::uuid; s record; v_ids jsonb := '{}'; v_id uuid;
 BEGIN
-    PERFORM 1 FROM schedule WHERE name = p ->> 'name' AND uid = v_uid
-        AND rev = (p ->> 'expected_rev')::bigint FOR UPDATE;
-    IF NOT FOUND THEN RETURN false; END IF;
     PERFORM tie_schedule(v_uid);
     IF EXISTS (
         SELECT 1 FROM jsonb_array_elements(p -> 'occurrences') AS o
@@ -67,9 +77,6 @@ BEGIN
     )) WITH ORDINALITY AS o (schedule_uid, schedule, label, label_to, count, kind, time, outcome,
         reason, task_id, fired_at, nth)
     ORDER BY o.nth;
-    UPDATE schedule SET rev = (p ->> 'rev')::bigint, next_due = (p ->> 'next_due')::timestamptz,
-        state = p ->> 'state', decided = (p ->> 'decided')::bigint
-    WHERE name = p ->> 'name';
     RETURN true;
 END $$;
 

@@ -45,7 +45,17 @@ END $$;
 CREATE TRIGGER raise_dead_letter AFTER INSERT ON dead_letter
     FOR EACH ROW EXECUTE FUNCTION raise_dead_letter();
 
--- As before, and with an alert for each missed occurrence: the twin of `of_occurrence`.
+-- An alert for each missed occurrence of a plan: the twin of `of_occurrence`.
+CREATE FUNCTION raise_missed(p jsonb, p_now timestamptz) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO alert (at, read, rule, subject, severity, resolved, facts)
+    SELECT p_now, false, 'missed', o.v ->> 'schedule', 'warning', false, facts_of(
+        ARRAY['label', 'count', 'why'],
+        ARRAY[o.v ->> 'label', o.v ->> 'count', o.v ->> 'reason'])
+    FROM jsonb_array_elements(p -> 'occurrences') WITH ORDINALITY AS o (v, nth)
+    WHERE o.v ->> 'outcome' = 'missed' ORDER BY o.nth
+$$;
+
+-- As before, with these.
 CREATE OR REPLACE FUNCTION fire(p_plans jsonb, p_now timestamptz)
 RETURNS boolean[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE p jsonb; v_answers boolean[] := '{}'; v_applied boolean;
@@ -53,14 +63,7 @@ BEGIN
     FOR p IN SELECT value FROM jsonb_array_elements(p_plans) LOOP
         v_applied := fire_plan(p, p_now);
         v_answers := v_answers || v_applied;
-        IF v_applied THEN
-            INSERT INTO alert (at, read, rule, subject, severity, resolved, facts)
-            SELECT p_now, false, 'missed', o.v ->> 'schedule', 'warning', false, facts_of(
-                ARRAY['label', 'count', 'why'],
-                ARRAY[o.v ->> 'label', o.v ->> 'count', o.v ->> 'reason'])
-            FROM jsonb_array_elements(p -> 'occurrences') WITH ORDINALITY AS o (v, nth)
-            WHERE o.v ->> 'outcome' = 'missed' ORDER BY o.nth;
-        END IF;
+        IF v_applied THEN PERFORM raise_missed(p, p_now); END IF;
     END LOOP;
     RETURN v_answers;
 END $$;

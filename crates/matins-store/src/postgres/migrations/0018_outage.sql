@@ -329,9 +329,9 @@ LANGUAGE sql STABLE SET search_path = matins, pg_temp AS $$
                      AND m.outage_until > clock_timestamp())
 $$;
 
--- Whether it may be in the mirror.
+-- Whether it may be in the mirror. Tasks of schedules get there when they are started in the dark.
 CREATE FUNCTION may_be_mirrored(t task) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT t.state = 0 AND NOT t.held AND t.schedule_uid IS NULL AND t.execution_key IS NULL
+    SELECT t.state = 0 AND NOT t.held AND t.execution_key IS NULL
        AND t.concurrency_key IS NULL AND t.expires_at IS NULL
 $$;
 

@@ -11,7 +11,7 @@ use matins_core::outage::{Standing, may_withdraw};
 use matins_core::retry::RetryPolicy;
 use matins_core::store::{Queue as _, Result, StoreError};
 
-use super::Mirror;
+use super::{Mirror, now_ns};
 
 impl Mirror {
     /// `true`: nothing of the dark is left, and this node is connected again.
@@ -56,7 +56,7 @@ impl Mirror {
         }
         let Ok(said) = self.ask(&call).await else {
             // They end, and what they ran is judged by the database.
-            let (now, for_good) = (self.now_ns(), self.lost_for_good(&identity));
+            let (now, for_good) = (now_ns(), self.lost_for_good(&identity));
             for held in self.held().values_mut() {
                 held.given_up |= for_good || held.until_ns <= now;
             }

@@ -1,6 +1,7 @@
 //! What a node does without PostgreSQL.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,23 +15,23 @@ use matins_core::task::{Claim, Claimed, Durability, NewTask, State, Task, TaskId
 use uuid::Uuid;
 
 use super::super::link::Miss;
-use super::push::{entry, may_be_mirrored};
-use super::{FENCE_GAP, Held, MARGIN, Mirror};
+use super::push::{entries, entry, may_be_mirrored};
+use super::{FENCE_GAP, Held, MARGIN, Mirror, now_ns};
 
 /// The right to work in the dark, as it is now.
-struct Right {
-    generation: u64,
-    identity: String,
-    note: String,
+pub(super) struct Right {
+    pub(super) generation: u64,
+    pub(super) identity: String,
+    pub(super) note: String,
     episode: u64,
     fence_floor: u64,
 }
 
-fn away(why: impl std::fmt::Display) -> StoreError {
+pub(super) fn away(why: impl std::fmt::Display) -> StoreError {
     StoreError::Unavailable(format!("PostgreSQL is away, and nothing may be run without it: {why}"))
 }
 
-fn missed(miss: Miss) -> StoreError {
+pub(super) fn missed(miss: Miss) -> StoreError {
     match miss {
         Miss::Away => away("Redis does not answer, or is another one by now"),
         Miss::Refused(error) => away(error),
@@ -39,9 +40,9 @@ fn missed(miss: Miss) -> StoreError {
 
 impl Mirror {
     /// Until now and for a whole lease of a run.
-    fn right(&self) -> Result<Right> {
+    pub(super) fn right(&self) -> Result<Right> {
         let nanos = |span: Duration| span.as_nanos() as u64;
-        let now = self.now_ns();
+        let now = now_ns();
         let lease = self.lease();
         let regime = self.regime();
         let identity = regime.acknowledged_redis.clone().filter(|_| regime.acknowledged > 0);
@@ -153,7 +154,7 @@ impl Mirror {
         if claims.is_empty() {
             return Ok(none);
         }
-        let until_ns = self.now_ns() + self.lease().as_nanos() as u64;
+        let until_ns = now_ns() + self.lease().as_nanos() as u64;
         let granted = self.ask(&call).await.map_err(missed)?;
         let granted: Vec<_> = granted.iter().filter_map(|id| claims.remove(id)).collect();
         {
@@ -310,6 +311,34 @@ impl Mirror {
         Ok(said.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
     }
 
+    /// The claims of a process that died in the dark are over, and need not lapse. `false`: it could
+    /// not be said.
+    pub(super) async fn judge_inherited(&self) -> bool {
+        if !self.inherits.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Ok(right) = self.right() else { return true };
+        let mut all = redis::cmd("HVALS");
+        all.arg(self.link.key("mirror:claims"));
+        let Ok(claims) = self.link.command::<Vec<String>>(self.link.times.background, &all).await
+        else {
+            return false;
+        };
+        let kept = |claim: &String| serde_json::from_str(claim.splitn(4, '\t').nth(3)?).ok();
+        let claims = claims.iter().filter_map(kept);
+        let over: Vec<DarkClaim> = claims
+            .filter(|kept: &DarkClaim| kept.member == self.id && kept.episode < right.episode)
+            .collect();
+        let script = &self.link.scripts.mirror.lapse;
+        let Some(mut call) = self.begin(script, &right.identity) else { return false };
+        for kept in &over {
+            call.arg(kept.claim.id.to_string()).arg(kept.claim.fence);
+        }
+        let said = self.ask(&call).await.is_ok();
+        self.inherits.store(!said, Ordering::Relaxed);
+        said
+    }
+
     /// Claims made in the dark that nobody has renewed.
     pub(in crate::redis) async fn lapsed_in_the_dark(&self, limit: usize) -> Result<Vec<Lapsed>> {
         let _dark = self.dark.read().await;
@@ -350,7 +379,7 @@ impl Mirror {
         for claim in &ours {
             call.arg(claim.id.to_string()).arg(claim.fence);
         }
-        let until_ns = self.now_ns() + self.lease().as_nanos() as u64;
+        let until_ns = now_ns() + self.lease().as_nanos() as u64;
         let lost = self.ask(&call).await.map_err(missed)?;
         let lost: Vec<TaskId> = lost.iter().filter_map(|id| id.parse().ok()).collect();
         for claim in ours.iter().filter(|claim| !lost.contains(&claim.id)) {
@@ -381,7 +410,8 @@ impl Mirror {
             let Some(call) = self.begin(&self.link.scripts.mirror.push, &right.identity) else {
                 return;
             };
-            if let Err(error) = self.put(call, right.generation, Some(&right.note), some).await {
+            let Ok(found) = entries(some, right.generation) else { return };
+            if let Err(error) = self.put(call, Some(&right.note), found).await {
                 tracing::debug!(%error, "new tasks wait for PostgreSQL");
                 return;
             }
@@ -412,6 +442,6 @@ fn ends_as(item: &Settlement) -> State {
     }
 }
 
-fn soon(now: Timestamp) -> Option<Timestamp> {
+pub(super) fn soon(now: Timestamp) -> Option<Timestamp> {
     now.checked_add(jiff::SignedDuration::from_millis(500)).ok()
 }

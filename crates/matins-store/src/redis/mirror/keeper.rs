@@ -1,13 +1,13 @@
 //! Keeps this member's entry: what it acknowledges, which Redis it sees, its outage lease.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use matins_core::outage::{OutageLease, may_acknowledge};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{FENCE_GAP, MARGIN, Mirror};
+use super::{FENCE_GAP, MARGIN, Mirror, UNDER_WAY, now_ns};
 use crate::postgres::member::Saying;
 
 /// Between two turns, and while something is to be agreed on.
@@ -19,10 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Mirror {
     pub(super) async fn keep(self: Arc<Self>) {
+        let began = Instant::now();
         loop {
+            if began.elapsed() > UNDER_WAY && !self.is_dark() {
+                self.take_leave_for_gone().await;
+            }
             let calm = match self.is_dark() {
                 // Redis' clock is needed there too.
-                true => self.look().await.is_some(),
+                true => self.look().await.is_some() && self.judge_inherited().await,
                 false => self.turn().await,
             };
             let pause = if calm { EVERY } else { SOON };
@@ -55,11 +59,10 @@ impl Mirror {
     async fn turn(&self) -> bool {
         let sees = self.look().await;
         let own_note = format!("{}:", self.id);
+        let may_acknowledge = may_acknowledge(self.standing()) && self.give_up_older();
         let (saying, sent) = {
             let regime = &mut *self.regime();
-            if regime.acknowledged != regime.generation && may_acknowledge(self.standing()) {
-                // Before it is said: the answer may be lost.
-                regime.lease = OutageLease::NONE;
+            if regime.acknowledged != regime.generation && may_acknowledge {
                 regime.acknowledged = regime.generation;
                 regime.acknowledged_redis.clone_from(&regime.redis);
             }
@@ -73,7 +76,7 @@ impl Mirror {
                 sees,
                 window: self.options.window,
             };
-            (saying, self.now_ns())
+            (saying, now_ns())
         };
         let Ok(Ok(turned)) = timeout(PATIENCE, self.store.turn(&saying)).await else {
             if let Some(outage) = &self.outage {
@@ -108,6 +111,30 @@ impl Mirror {
         agreed && turned.redis == saying.sees && announced.is_empty()
     }
 
+    /// Nobody need wait for the outage lease of this node's last process: it is gone, and so is
+    /// what it had under way.
+    async fn take_leave_for_gone(&self) {
+        let gone = || self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let replayed = self.outage.as_ref().is_none_or(|outage| outage.is_spool_empty());
+        let Some(id) = gone().filter(|_| replayed) else { return };
+        if let Ok(Ok(())) = timeout(PATIENCE, self.store.leave(id)).await {
+            *gone() = None;
+        }
+    }
+
+    /// Gives up the right of an earlier generation, also for the process that comes after this one:
+    /// before it is said, because the answer may be lost. `false`: it still has it.
+    fn give_up_older(&self) -> bool {
+        {
+            let regime = &mut *self.regime();
+            if regime.acknowledged == regime.generation {
+                return true;
+            }
+            regime.lease = OutageLease::NONE;
+        }
+        self.outage.as_ref().is_none_or(|outage| outage.keep_known())
+    }
+
     /// Takes announcements away that hold nobody up: those of members whose outage leases are
     /// over, and one's own of an earlier time.
     async fn clear_notes(&self, announced: &[String], own: &str) {
@@ -131,7 +158,9 @@ impl Mirror {
         let clean = may_acknowledge(self.standing()) && !self.is_dark();
         if self.is_member() && clean {
             self.regime().lease = OutageLease::NONE;
-            let _ = timeout(PATIENCE, self.store.leave(self.id)).await;
+            if self.outage.as_ref().is_none_or(|outage| outage.keep_known()) {
+                let _ = timeout(PATIENCE, self.store.leave(self.id)).await;
+            }
         }
     }
 }

@@ -12,9 +12,12 @@ use matins_core::store::StoreError;
 use matins_core::task::{Task, TaskId, order_key};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::super::pusher::Trouble;
-use super::Mirror;
+use super::marks::Ahead;
+use super::{Mirror, Offer};
+use crate::postgres::marks::Mark;
 
 /// Between two readings, by whichever node.
 const EVERY: Duration = Duration::from_secs(3);
@@ -32,6 +35,13 @@ pub(super) fn entry(task: &Task, generation: u64) -> Result<String, StoreError> 
     Ok(format!("{attempt}\t{generation}\t{order}\t{run_at}\t{pool}\t{kind}\t{text}"))
 }
 
+pub(super) fn entries(
+    tasks: &[Task],
+    generation: u64,
+) -> Result<Vec<(Uuid, String, String)>, StoreError> {
+    tasks.iter().map(|task| Ok((task.id.0, entry(task, generation)?, String::new()))).collect()
+}
+
 impl Mirror {
     /// The generation and the Redis that may be mirrored to now.
     fn target(&self) -> Option<(u64, String)> {
@@ -41,24 +51,56 @@ impl Mirror {
         regime.redis.clone().filter(|_| calm).map(|redis| (regime.generation, redis))
     }
 
-    pub(super) async fn push(self: Arc<Self>, mut offered: mpsc::Receiver<Vec<TaskId>>) {
+    pub(super) async fn push(self: Arc<Self>, mut offered: mpsc::Receiver<Offer>) {
         loop {
             let came = match timeout(EVERY / 3, offered.recv()).await {
                 Ok(None) => return,
-                Ok(Some(mut ids)) => {
-                    while ids.len() < STEP
-                        && let Ok(more) = offered.try_recv()
-                    {
-                        ids.extend(more);
+                Ok(Some(first)) => {
+                    let (mut tasks, mut marks, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+                    let mut next = Some(first);
+                    while let Some(offer) = next {
+                        match offer {
+                            Offer::Tasks(ids) => tasks.extend(ids),
+                            Offer::Marks(more) => marks.extend(more),
+                            Offer::Ended(ids) => ended.extend(ids),
+                        }
+                        let full = tasks.len().max(marks.len()).max(ended.len()) >= STEP;
+                        next = if full { None } else { offered.try_recv().ok() };
                     }
-                    self.push_these(&ids).await
+                    self.carry_out(&tasks, &marks, &ended).await
                 }
                 Err(_) => self.read_anew().await,
             };
             if let Err(error) = came {
-                tracing::debug!(%error, "tasks were not mirrored");
+                tracing::debug!(%error, "Redis was not told");
             }
         }
+    }
+
+    async fn carry_out(
+        &self,
+        tasks: &[TaskId],
+        marks: &[Ahead],
+        ended: &[TaskId],
+    ) -> Result<(), Trouble> {
+        if !tasks.is_empty() {
+            self.push_these(tasks).await?;
+        }
+        if !marks.is_empty() {
+            self.push_marks(marks).await?;
+        }
+        if !ended.is_empty() {
+            // After their marks: a task may end before it is told that it holds one.
+            self.note_ended(ended).await?;
+        }
+        Ok(())
+    }
+
+    async fn push_marks(&self, marks: &[Ahead]) -> Result<(), Trouble> {
+        let Some((generation, redis)) = self.target() else { return Ok(()) };
+        let Some(call) = self.begin(&self.link.scripts.mirror.push, &redis) else { return Ok(()) };
+        let found = Self::marks_to_push(marks, generation)?;
+        self.put(call, None, found).await
     }
 
     async fn push_these(&self, ids: &[TaskId]) -> Result<(), Trouble> {
@@ -73,26 +115,27 @@ impl Mirror {
             // Their clock begins before they are read.
             let Some(call) = self.begin(&self.link.scripts.mirror.push, &redis) else { break };
             let mut tasks = self.store.waiting_tasks(ids).await?;
-            tasks.retain(|task| may_be_mirrored(task) && task.run_at <= horizon);
-            self.put(call, generation, None, &tasks).await?;
+            tasks.retain(|task| {
+                may_be_mirrored(task) && task.origin.is_none() && task.run_at <= horizon
+            });
+            self.put(call, None, entries(&tasks, generation)?).await?;
         }
         Ok(())
     }
 
-    /// Puts tasks in, from a node in the dark with its announcement.
+    /// Puts entries in, from a node in the dark with its announcement: id, entry, holder.
     pub(super) async fn put(
         &self,
         mut call: redis::ScriptInvocation<'_>,
-        generation: u64,
         note: Option<&str>,
-        tasks: &[Task],
+        entries: Vec<(Uuid, String, String)>,
     ) -> Result<(), Trouble> {
-        if tasks.is_empty() {
+        if entries.is_empty() {
             return Ok(());
         }
         call.arg(self.options.tasks).arg(u8::from(note.is_some())).arg(note.unwrap_or_default());
-        for task in tasks {
-            call.arg(task.id.to_string()).arg(entry(task, generation)?);
+        for (id, entry, holder) in entries {
+            call.arg(id.to_string()).arg(entry).arg(holder);
         }
         self.ask(&call).await?;
         Ok(())
@@ -101,10 +144,10 @@ impl Mirror {
     async fn read_anew(&self) -> Result<(), Trouble> {
         let Some((generation, redis)) = self.target() else { return Ok(()) };
         let limit = self.link.times.background;
-        let mut length = redis::cmd("HLEN");
-        let count: u64 =
-            self.link.command(limit, length.arg(self.link.key("mirror:index"))).await?;
-        self.mirrored.store(count, Ordering::Relaxed);
+        let mut count = redis::cmd("GET");
+        let count: Option<u64> =
+            self.link.command(limit, count.arg(self.link.key("mirror:count"))).await?;
+        self.mirrored.store(count.unwrap_or(0), Ordering::Relaxed);
         let mut turn = redis::cmd("SET");
         turn.arg(self.link.key("mirror:read")).arg(&self.link.name).arg("NX");
         turn.arg("PX").arg(EVERY.as_millis() as u64);
@@ -121,14 +164,21 @@ impl Mirror {
             room = room.saturating_sub(*bytes);
             fits
         });
-        let wanted: Vec<(TaskId, u32)> = wanted.map(|(id, attempt, _)| (id, attempt)).collect();
-        let is_there = |(id, attempt): &&(TaskId, u32)| {
+        let tasks: Vec<Mark> = wanted.map(|(id, attempt, _)| (id.0, u64::from(attempt))).collect();
+        let marks = self.marks_wanted().await?;
+        let is_there = |(id, attempt): &&Mark| {
             had.get(&id.to_string())
                 .is_some_and(|known| *known == format!("{attempt} {generation}"))
         };
-        let missing = wanted.iter().filter(|task| !is_there(task)).map(|(id, _)| *id);
-        let missing: Vec<TaskId> = missing.collect();
-        let ids: HashSet<String> = wanted.iter().map(|(id, _)| id.to_string()).collect();
+        let missing: Vec<TaskId> =
+            tasks.iter().filter(|task| !is_there(task)).map(|(id, _)| TaskId(*id)).collect();
+        let missing_marks: Vec<Uuid> =
+            marks.iter().filter(|mark| !is_there(mark)).map(|(uid, _)| *uid).collect();
+        let mut told = redis::cmd("SET");
+        told.arg(self.link.key("mirror:count")).arg(tasks.len());
+        let () = self.link.command(limit, &told).await?;
+        let ids: HashSet<String> =
+            tasks.iter().chain(&marks).map(|(id, _)| id.to_string()).collect();
         let stale: Vec<_> = had.iter().filter(|(id, _)| !ids.contains(*id)).collect();
         for some in stale.chunks(STEP) {
             let Some(mut call) = self.begin(&self.link.scripts.mirror.drop, &redis) else { break };
@@ -140,7 +190,13 @@ impl Mirror {
         for some in missing.chunks(STEP) {
             self.push_these(some).await?;
         }
-        Ok(())
+        for some in missing_marks.chunks(STEP) {
+            // Their clock begins before they are read.
+            let Some(call) = self.begin(&self.link.scripts.mirror.push, &redis) else { break };
+            let found = Self::marks_to_push(&self.read_marks(some).await?, generation)?;
+            self.put(call, None, found).await?;
+        }
+        self.forget_ended().await
     }
 }
 
@@ -148,9 +204,10 @@ fn broken(error: jiff::Error) -> StoreError {
     StoreError::Broken(error.to_string())
 }
 
-/// What can be judged without the database.
+/// What can be judged without the database. Of tasks of schedules only those that were started in
+/// the dark get here.
 pub(super) fn may_be_mirrored(task: &Task) -> bool {
     let keyed = task.execution_key.is_some() || task.concurrency_key.is_some();
-    let bound = task.expires_at.is_some() || task.origin.is_some() || task.held;
+    let bound = task.expires_at.is_some() || task.held;
     !keyed && !bound && !task.in_quarantine()
 }

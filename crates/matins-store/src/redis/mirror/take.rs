@@ -10,6 +10,7 @@ use matins_core::task::TaskId;
 
 use super::super::RedisStore;
 use super::Mirror;
+use crate::postgres::marks::Mark;
 use crate::postgres::member::{Candidates, TakenTasks, is_mirrored};
 
 /// Before what could not be decided is tried again.
@@ -23,14 +24,15 @@ impl Mirror {
         self.regime().announced.clone()
     }
 
-    /// What became of each; `None`: the Redis of the generation does not answer.
-    async fn take(&self, found: &Candidates, tasks: &[(TaskId, u32)]) -> Option<Vec<Taken>> {
+    /// What became of each, by its id and its attempt or revision; `None`: the Redis of the
+    /// generation does not answer.
+    pub(super) async fn take(&self, found: &Candidates, slots: &[Mark]) -> Option<Vec<Taken>> {
         let identity = found.redis.as_deref()?;
         if self.regime().clock.is_none() {
             self.look().await;
         }
-        let mut answers = Vec::with_capacity(tasks.len());
-        for some in tasks.chunks(500) {
+        let mut answers = Vec::with_capacity(slots.len());
+        for some in slots.chunks(500) {
             let mut call = self.begin(&self.link.scripts.mirror.take, identity)?;
             call.arg(found.generation).arg(found.gone.len());
             call.arg(&found.gone);
@@ -63,6 +65,10 @@ impl Mirror {
         let one = |entry: &[String]| Some((entry[0].parse().ok()?, entry[1].parse().ok()?));
         said.get(1..).unwrap_or_default().chunks_exact(3).filter_map(one).collect()
     }
+}
+
+fn slots(tasks: &[(TaskId, u32)]) -> Vec<Mark> {
+    tasks.iter().map(|(id, attempt)| (id.0, u64::from(*attempt))).collect()
 }
 
 fn later(request: &ClaimRequest) -> ClaimBatch {
@@ -151,7 +157,7 @@ impl RedisStore {
             return Ok(ClaimBatch { claimed: Vec::new(), next_at: found.next_at });
         }
         let mut tasks = found.tasks.clone();
-        let Some(mut taken) = mirror.take(&found, &tasks).await else {
+        let Some(mut taken) = mirror.take(&found, &slots(&tasks)).await else {
             mirror.keep.notify_one();
             return Ok(later(request));
         };
@@ -159,7 +165,7 @@ impl RedisStore {
             mirror.keep.notify_one();
             let mut free = mirror.free(&found, &fresh).await;
             free.retain(|task| !tasks.contains(task));
-            taken.extend(mirror.take(&found, &free).await.unwrap_or_default());
+            taken.extend(mirror.take(&found, &slots(&free)).await.unwrap_or_default());
             tasks.extend(free);
         }
         let had = tasks.iter().zip(&taken).filter(|(_, taken)| **taken != Taken::Wait);
@@ -269,7 +275,7 @@ impl RedisStore {
             mirror.keep.notify_one();
             return Err(moving());
         }
-        let taken = mirror.take(&found, &found.tasks).await.ok_or_else(away)?;
+        let taken = mirror.take(&found, &slots(&found.tasks)).await.ok_or_else(away)?;
         if taken.contains(&Taken::Wait) {
             mirror.keep.notify_one();
             return Err(StoreError::Unavailable(

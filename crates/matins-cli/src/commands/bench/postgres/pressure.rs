@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use matins_core::store::{Retention, Store};
+use matins_runtime::pruning;
 use matins_store::postgres::filling::Filling;
 
 use super::super::Size;
@@ -36,10 +37,6 @@ const PRUNE: Spec = rate(
 );
 
 const BACKLOG: usize = 10_000;
-
-/// Rows of a pruning step, and the breath between two, as the server has them.
-const PRUNE_ROWS: usize = 2_000;
-const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 
 async fn filled(server: &Server, finished: usize) -> Result<Shelf> {
     let scratch = server.database().await?;
@@ -118,8 +115,7 @@ pub(in super::super) async fn prune(
 /// As the server does it, but without an end.
 async fn prune_on(store: &dyn Store) -> Result<()> {
     loop {
-        let pruned = store.prune(&Retention::default(), Timestamp::now(), PRUNE_ROWS).await;
-        pruned.map_err(node::said)?;
-        tokio::time::sleep(PRUNE_PAUSE).await;
+        let step = pruning::step(store, &Retention::default(), Timestamp::now()).await;
+        tokio::time::sleep(step.map_err(node::said)?.1).await;
     }
 }

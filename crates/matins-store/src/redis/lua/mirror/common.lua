@@ -15,7 +15,8 @@ local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now / 1000)
 if now_ms > deadline then return {'late'} end
 
--- An entry: attempt, generation, place in line, when it is due, pool, type, the task.
+-- An entry: attempt, generation, place in line, when it is due, pool, type, the task. Of a mark:
+-- revision, generation, twice when it is due, the line of marks, a word, the schedule.
 local function read(id)
     local entry = redis.call('HGET', key('mirror:tasks'), id)
     if not entry then return nil end
@@ -67,6 +68,12 @@ end
 local function end_claim(id)
     redis.call('HDEL', key('mirror:claims'), id)
     redis.call('ZREM', key('mirror:leases'), id)
+end
+
+-- The task that holds a schedule, until it is said to have ended.
+local function hold(id, task)
+    redis.call('HSET', key('mirror:holders'), id, task)
+    redis.call('SADD', key('mirror:holding'), task)
 end
 
 local function journal(entry)
