@@ -40,7 +40,7 @@ pub(crate) struct Chaos {
 
 pub(crate) fn unleash(cluster: &mut Cluster, options: Options, load: &Load) -> Chaos {
     let enough = AtomicBool::new(false);
-    let Cluster { servers, services } = cluster;
+    let Cluster { servers, services, .. } = cluster;
     let shared = services.is_some();
     thread::scope(|scope| {
         let mut troubles = Vec::new();

@@ -5,12 +5,14 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
-use matins_e2e::{Api, Server};
+use matins_e2e::{Api, Server, Witness, json};
 use matins_testbed::{Line, Namespace, Network, Postgres, Redis};
 
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<Server>,
     pub(crate) services: Option<Services>,
+    /// Work goes on without the database, for the types that [`NAMED`] lists.
+    pub(crate) mirror: bool,
 }
 
 /// What several servers share.
@@ -41,10 +43,10 @@ impl Cluster {
         let builder = Server::builder().binary(binary).config(CONFIGURATION);
         let builder = if supervised { builder.supervised() } else { builder };
         let server = builder.start();
-        Self { servers: vec![server], services: None }
+        Self { servers: vec![server], services: None, mirror: false }
     }
 
-    pub(crate) fn several(binary: &Path, nodes: usize, redis: bool) -> Self {
+    pub(crate) fn several(binary: &Path, nodes: usize, redis: bool, mirror: bool) -> Self {
         let postgres = Postgres::start(&[]);
         let url = postgres.database("template1");
         let name = url.rsplit('/').next().expect("a name").to_owned();
@@ -64,21 +66,31 @@ impl Cluster {
             let redis = Redis::start(&["--appendonly", "yes"]);
             Dispatch { lines: lines_to(redis.port()), redis }
         });
-        let begin = |node: usize| {
+        let prepare = |node: usize| {
+            let builder = Server::builder().binary(binary);
+            match cables.get(node) {
+                Some(own) => builder.namespace(own.clone()).prepare(),
+                None => builder.prepare(),
+            }
+        };
+        let mut servers: Vec<Server> = (0..nodes).map(prepare).collect();
+        let named = match mirror {
+            true => named(&servers[0].witness),
+            false => String::new(),
+        };
+        for (node, server) in servers.iter_mut().enumerate() {
             let store = format!("postgres://postgres@{host}:{}/{name}", lines[node].port());
             let redis = redis.as_ref().map_or(String::new(), |redis| {
                 format!("redis: redis://{host}:{}\noutage_after: 1s\n", redis.lines[node].port())
             });
-            let config = format!("store: {store}\n{redis}allow_commands: any\n{CONFIGURATION}");
-            let builder = Server::builder().binary(binary).config(&config);
-            match cables.get(node) {
-                Some(own) => builder.namespace(own.clone()).start(),
-                None => builder.start(),
-            }
-        };
-        let servers = (0..nodes).map(begin).collect();
+            let config =
+                format!("store: {store}\n{redis}allow_commands: any\n{CONFIGURATION}{named}");
+            server.configure(&config);
+            server.start();
+        }
         let database = Database { postgres, name, lines, cables };
-        Self { servers, services: Some(Services { database, redis, _network: network }) }
+        let services = Some(Services { database, redis, _network: network });
+        Self { servers, services, mirror }
     }
 
     pub(crate) fn apis(&self) -> Vec<Api> {
@@ -99,6 +111,27 @@ impl Cluster {
         }
         line
     }
+}
+
+/// Types that a server's own file defines, and what they do: these alone run without the database.
+pub(crate) const NAMED: [(&str, &str); 5] = [
+    ("command", "sleep 0.02"),
+    ("slow", "sleep 1.3"),
+    ("flaky", "[ $MATINS_ATTEMPT != 1 ] || exit 1"),
+    ("quick", "true"),
+    ("long", "sleep 1.5"),
+];
+
+/// All servers have the same witness.
+fn named(witness: &Witness) -> String {
+    let one = |(name, work): &(&str, &str)| {
+        format!(
+            "  own_{name}: {{executor: command, shell: {}}}\n",
+            json!(witness.quick_shell(work))
+        )
+    };
+    let types: String = NAMED.iter().map(one).collect();
+    format!("redis_mirror: {{horizon: 1h}}\noutage_window: 1m\ntasks:\n{types}")
 }
 
 /// Losses and interruptions are what this is about: no number of them gives a task up.

@@ -15,7 +15,7 @@ use matins_testbed::Line;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NAMED};
 
 /// The longest that the stub thinks about an answer.
 pub(crate) const STUB_DELAY: Duration = Duration::from_millis(60);
@@ -47,6 +47,8 @@ pub(crate) struct Load {
     command_line: Vec<String>,
     witness: Witness,
     seed: u64,
+    /// Tasks are of types that the servers' files define, as far as these have them.
+    named: bool,
     pub(crate) stub: Stub,
     pub(crate) enough: AtomicBool,
     pub(crate) unanswered: AtomicUsize,
@@ -75,6 +77,7 @@ impl Load {
             command_line: cluster.command_line(),
             witness: cluster.servers[0].witness.clone(),
             seed,
+            named: cluster.mirror,
             stub,
             enough: AtomicBool::new(false),
             unanswered: AtomicUsize::new(0),
@@ -128,8 +131,7 @@ impl Load {
 
     fn task(&self, random: &mut StdRng) -> (Kind, Value) {
         let id = json!(uuid::Uuid::from_u128(random.random()).to_string());
-        let shell =
-            |work: &str, fields: Value| shell_task(&self.witness.quick_shell(work), &fields);
+        let shell = |work: &str, fields: Value| self.shell(work, &fields);
         let call = |path: &str| {
             let body = "x".repeat(usize::from(id.as_str().expect("text").as_bytes()[0] % 16));
             let payload = json!({"url": self.stub.url(path), "method": "POST", "body": body});
@@ -149,6 +151,17 @@ impl Load {
         }
         body["priority"] = json!(random.random_range(-3..=3));
         (kind, body)
+    }
+
+    /// By a type of its own where there is one for that work.
+    fn shell(&self, work: &str, fields: &Value) -> Value {
+        let named = NAMED.iter().find(|(_, same)| self.named && *same == work);
+        let Some((name, _)) = named else {
+            return shell_task(&self.witness.quick_shell(work), fields);
+        };
+        let mut body = fields.clone();
+        body["type"] = json!(format!("own_{name}"));
+        body
     }
 
     fn batch(&self, random: &mut StdRng) {
@@ -237,19 +250,18 @@ impl Load {
 
     /// Every second, every second one at a time, by interval, and each mark with a key.
     pub(crate) fn create_schedules(&self) {
-        let quick = self.witness.quick_shell("true");
-        let long = self.witness.quick_shell("sleep 1.5");
+        let (quick, long) = ("true", "sleep 1.5");
         let schedule = |name: &str, expression: &str, work: &str, more: Value| {
-            let mut body = shell_task(work, &more);
+            let mut body = self.shell(work, &more);
             body["schedule"] = json!(expression);
             self.apis[0].put(&format!("/schedules/{name}"), &body).expect(201);
         };
-        schedule("every-second", "* * * * * *", &quick, json!({"overlap": "allow"}));
-        schedule("one-at-a-time", "* * * * * *", &long, json!({"overlap": "skip"}));
-        schedule("interval", "@every 2s", &quick, json!({"overlap": "buffer_one"}));
+        schedule("every-second", "* * * * * *", quick, json!({"overlap": "allow"}));
+        schedule("one-at-a-time", "* * * * * *", long, json!({"overlap": "skip"}));
+        schedule("interval", "@every 2s", quick, json!({"overlap": "buffer_one"}));
         let key =
             json!({"overlap": "allow", "execution_key": "at-{{ occurrence.time | format('%s') }}"});
-        schedule("keyed", "*/2 * * * * *", &quick, key);
+        schedule("keyed", "*/2 * * * * *", quick, key);
     }
 }
 

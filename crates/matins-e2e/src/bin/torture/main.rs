@@ -1,11 +1,12 @@
-//! `torture [--ci] [--nodes N [--redis]] [--supervised] [--seed N] [--kills N] [--keep]`
+//! `torture [--ci] [--nodes N [--redis [--mirror]]] [--supervised] [--seed N] [--kills N] [--keep]`
 //!
 //! Thousands of tasks of every kind, enqueued by several clients, while the server is killed,
 //! stopped and paused at random moments. Then every accepted task, every run that the witness saw
 //! and every occurrence of every schedule must be accounted for. Exits with 1 when one is not.
 //! With `--nodes` there are several servers on one PostgreSQL, which suffers too, as do the lines
-//! to it; with `--redis` there is Redis in front of it, which suffers as well. With `--supervised`
-//! the one server has its parent, and either or both are killed.
+//! to it; with `--redis` there is Redis in front of it, which suffers as well; with `--mirror` work
+//! goes on from it alone while the database is away. With `--supervised` the one server has its
+//! parent, and either or both are killed.
 
 mod chaos;
 mod cluster;
@@ -28,6 +29,7 @@ use crate::load::{Load, STUB_DELAY};
 struct Options {
     nodes: usize,
     redis: bool,
+    mirror: bool,
     kills: u32,
     seed: u64,
     keep: bool,
@@ -36,8 +38,15 @@ struct Options {
 
 fn options() -> Result<Options, String> {
     let seed = rand::random();
-    let mut options =
-        Options { nodes: 1, redis: false, kills: 200, seed, keep: false, supervised: false };
+    let mut options = Options {
+        nodes: 1,
+        redis: false,
+        mirror: false,
+        kills: 200,
+        seed,
+        keep: false,
+        supervised: false,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = |what: &str| {
@@ -48,6 +57,7 @@ fn options() -> Result<Options, String> {
             "--ci" => options.kills = 20,
             "--keep" => options.keep = true,
             "--redis" => options.redis = true,
+            "--mirror" => options.mirror = true,
             "--supervised" => options.supervised = true,
             "--seed" => options.seed = number("--seed")?,
             "--nodes" => match number("--nodes")? {
@@ -61,6 +71,9 @@ fn options() -> Result<Options, String> {
     if options.redis && options.nodes == 1 {
         return Err("--redis goes with --nodes".to_owned());
     }
+    if options.mirror && !options.redis {
+        return Err("--mirror goes with --redis".to_owned());
+    }
     Ok(options)
 }
 
@@ -68,7 +81,8 @@ fn main() -> ExitCode {
     let options = match options() {
         Ok(options) => options,
         Err(error) => {
-            let usage = "[--nodes N [--redis]] [--supervised] [--seed N] [--kills N] [--keep]";
+            let usage =
+                "[--nodes N [--redis [--mirror]]] [--supervised] [--seed N] [--kills N] [--keep]";
             eprintln!("{error}\nusage: torture [--ci] {usage}");
             return ExitCode::from(2);
         }
@@ -79,7 +93,7 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let mut cluster = match nodes {
         1 => Cluster::one(binary, options.supervised),
-        nodes => Cluster::several(binary, nodes, options.redis),
+        nodes => Cluster::several(binary, nodes, options.redis, options.mirror),
     };
     let load = Load::new(&cluster, options.seed);
     load.create_schedules();

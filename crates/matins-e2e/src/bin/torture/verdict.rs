@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 use crate::load::{Kind, Load, SCHEDULES};
 
 /// No task ends for so long: nothing will.
-const STANDSTILL: Duration = Duration::from_secs(20);
+const STANDSTILL: Duration = Duration::from_secs(90);
 
 #[derive(Default)]
 pub(crate) struct Verdict {
@@ -74,7 +74,13 @@ impl Verdict {
     fn come_to_rest(&mut self, server: &Server) {
         let api = server.api();
         for schedule in SCHEDULES {
-            api.post(&format!("/schedules/{schedule}/pause"), &json!({})).expect(200);
+            let paused = wait_for(STANDSTILL, || {
+                let path = format!("/schedules/{schedule}/pause");
+                (api.post(&path, &json!({})).status == 200).then_some(())
+            });
+            if paused.is_none() {
+                self.violation(format!("{schedule} cannot be paused"));
+            }
         }
         // Tasks that were lost twice run one at a time: what counts is that it goes on.
         let (mut left, mut since) = (u64::MAX, Instant::now());
