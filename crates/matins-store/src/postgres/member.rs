@@ -303,7 +303,7 @@ impl PostgresStore {
     /// Writes a claim that was made in the dark. `false`: somebody else had the task, and it
     /// changes nothing.
     pub(super) async fn replay_claim(&self, entry: &Entry, dark: &DarkClaim) -> Res<bool> {
-        let params: [Param<'_>; 9] = [
+        let params: [Param<'_>; 12] = [
             &entry.id,
             &At(entry.at),
             &dark.claim.id.0,
@@ -313,6 +313,9 @@ impl PostgresStore {
             &Text(&dark.worker.0),
             &dark.member,
             &dark.episode.cast_signed(),
+            &dark.task.retries.cast_signed(),
+            &dark.task.losses.cast_signed(),
+            &dark.task.interruptions.cast_signed(),
         ];
         let row = self.work.one(Sql::ReplayClaim, &params).await?;
         let row = row.ok_or_else(|| Failure::broken("no answer to a claim of the journal"))?;

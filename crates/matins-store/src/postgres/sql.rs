@@ -53,7 +53,7 @@ statements! {
         UUID_ARRAY, TIMESTAMPTZ_ARRAY,
     ],
     ReplayClaim = "replay_claim" [
-        UUID, TIMESTAMPTZ, UUID, INT4, INT8, INT8, TEXT, UUID, INT8,
+        UUID, TIMESTAMPTZ, UUID, INT4, INT8, INT8, TEXT, UUID, INT8, INT4, INT4, INT4,
     ],
     ReplayFire = "replay_fire" [UUID, TIMESTAMPTZ, JSONB],
     AttachRuns = "attach_runs" [INT8_ARRAY, TIMESTAMPTZ],

@@ -277,11 +277,28 @@ BEGIN
     PERFORM setval('fence_seq', p_fence) FROM fence_seq WHERE last_value < p_fence;
 END $$;
 
+-- Attempts of a task that ended in Redis, out of sight: a later claim tells of them by its counts.
+-- Whose they were is not known; a claim of theirs that comes yet says so.
+CREATE FUNCTION add_unseen(
+    t task, p_first integer, p_last integer, p_at timestamptz, p_retries integer,
+    p_losses integer, p_interruptions integer
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO attempt (seq, number, worker, started_at, finished_at, outcome)
+    SELECT t.seq, n, '', p_at, p_at, CASE
+        WHEN n - p_first < p_retries - t.retries THEN 'failed'
+        WHEN n - p_first < p_retries - t.retries + p_losses - t.losses THEN 'lost'
+        WHEN n - p_first < p_retries - t.retries + p_losses - t.losses
+                           + p_interruptions - t.interruptions THEN 'interrupted'
+        ELSE 'released' END
+    FROM generate_series(p_first, p_last) AS n
+$$;
+
 -- A claim made in the dark, of a task that is stored. 0 known, 1 applied, 2 somebody else had the
 -- task: it changes nothing.
 CREATE FUNCTION replay_claim(
     p_entry uuid, p_at timestamptz, p_id uuid, p_attempt integer, p_fence bigint, p_token bigint,
-    p_worker text, p_member uuid, p_episode bigint
+    p_worker text, p_member uuid, p_episode bigint, p_retries integer, p_losses integer,
+    p_interruptions integer
 ) RETURNS integer LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
 DECLARE t task; r running; v_runs boolean;
 BEGIN
@@ -289,22 +306,31 @@ BEGIN
     IF NOT FOUND THEN RETURN 0; END IF;
     PERFORM fence_above(p_fence);
     t := lock_task(p_id);
+    UPDATE attempt SET worker = p_worker, started_at = least(p_at, finished_at)
+    WHERE number = p_attempt AND worker = '' AND seq = coalesce(t.seq,
+        (SELECT seq FROM history WHERE id = p_id LIMIT 1));
+    IF FOUND THEN RETURN 1; END IF;
     IF t.id IS NULL OR t.state <> 0 THEN RETURN 2; END IF;
     SELECT * INTO r FROM running WHERE id = p_id FOR UPDATE;
     v_runs := FOUND;
     IF t.attempt + v_runs::integer >= p_attempt THEN RETURN 2; END IF;
     IF v_runs THEN
-        -- A later claim of the journal tells that the earlier one ended in Redis, out of sight.
         DELETE FROM journal_run WHERE fence = r.fence;
         IF NOT FOUND THEN RETURN 2; END IF;
         DELETE FROM running WHERE id = p_id;
-        INSERT INTO attempt (seq, number, worker, started_at, finished_at, outcome)
-        VALUES (t.seq, t.attempt + 1, r.worker, r.claimed_at, p_at, 'lost');
     ELSIF NOT leave(t) THEN
         RAISE EXCEPTION 'task % moves while its claim is replayed', p_id
         USING ERRCODE = 'serialization_failure';
     END IF;
-    UPDATE task SET attempt = p_attempt - 1 WHERE seq = t.seq;
+    PERFORM add_unseen(t, t.attempt + 1, p_attempt - 1, p_at, p_retries, p_losses,
+                       p_interruptions);
+    IF v_runs THEN
+        UPDATE attempt SET worker = r.worker, started_at = r.claimed_at
+        WHERE seq = t.seq AND number = t.attempt + 1;
+    END IF;
+    UPDATE task SET attempt = p_attempt - 1, retries = p_retries, losses = p_losses,
+        interruptions = p_interruptions
+    WHERE seq = t.seq;
     INSERT INTO running (id, seq, fence, token, worker, lane, claimed_at, lease_until,
                          cancel_requested_at, tied)
     VALUES (t.id, t.seq, p_fence, p_token, p_worker, t.lane, p_at, '-infinity', NULL,
