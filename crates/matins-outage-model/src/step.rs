@@ -163,10 +163,10 @@ fn purposes(config: &Config, task: Task) -> impl Iterator<Item = Purpose> {
 pub fn apply(world: &World, config: &Config, action: Action) -> Option<World> {
     use Action as A;
     let to = match action {
-        A::Fault(fault, node) => world.fault(fault, node),
+        A::Fault(fault, node) => world.fault(config, fault, node),
         A::PgUp | A::RedisUp | A::HealPg(_) | A::HealRedis(_) => world.mended(action),
         A::Thaw(node) => Some(world.thaw(node)),
-        A::Restart(node) => Some(world.restart(node)),
+        A::Restart(node) => Some(world.restart(config, node)),
         A::Tick => Some(world.tick()),
         A::Join { node, lost } => world.join(config, node, lost),
         A::Renew(node) => world.renew(config, node),

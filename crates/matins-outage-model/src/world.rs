@@ -72,6 +72,9 @@ pub struct Config {
     pub cancels: bool,
     /// Most generations.
     pub generations: u8,
+    /// As the store has it: every row counts as mirrored while the generation has a Redis, and a
+    /// process that begins without PostgreSQL goes on for the one that died.
+    pub as_built: bool,
     pub dropped: Option<Clause>,
 }
 
@@ -85,6 +88,7 @@ impl Config {
             failures: 0,
             cancels: false,
             generations: 4,
+            as_built: false,
             dropped: None,
         }
     }
@@ -101,6 +105,11 @@ impl Config {
 
     pub fn failing(mut self, failures: u8) -> Self {
         self.failures = failures;
+        self
+    }
+
+    pub fn as_built(mut self) -> Self {
+        self.as_built = true;
         self
     }
 

@@ -24,6 +24,16 @@ fn breadth_first(nodes: usize, tasks: [Kind; 2], faults: u8) {
     clean(&config, &search(&config, Bounds { depth: 60, states, heal_every: 32 }));
 }
 
+/// As the store has it, where that is simpler than the protocol.
+fn as_built(nodes: usize, tasks: [Kind; 2], faults: u8) {
+    let config = Config::new(nodes, tasks, faults).as_built();
+    let states = limit("MATINS_MODEL_STATES", 40_000);
+    clean(&config, &search(&config, Bounds { depth: 60, states, heal_every: 32 }));
+    let config = config.failing(1).cancelling();
+    let walks = limit("MATINS_MODEL_WALKS", 1_500);
+    clean(&config, &wander(&config, 7, walks, 70));
+}
+
 fn at_random(nodes: usize, tasks: [Kind; 2], faults: u8) {
     let config = Config::new(nodes, tasks, faults).failing(1).cancelling();
     for seed in 0..2 {
@@ -52,4 +62,13 @@ fn many_faults_with_failures_and_cancels() {
         at_random(2, tasks, 5);
         at_random(3, tasks, 6);
     }
+}
+
+#[test]
+fn the_store_in_its_simpler_form() {
+    for tasks in [[Plain, None], [New, None], [Mark, None]] {
+        as_built(2, tasks, 1);
+    }
+    as_built(2, [Plain, New], 4);
+    as_built(3, [Mark, Plain], 4);
 }

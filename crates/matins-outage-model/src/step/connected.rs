@@ -85,7 +85,10 @@ impl World {
         Some(to)
     }
 
-    fn mirrored(&self, task: Task, purpose: Purpose) -> u8 {
+    fn mirrored(&self, config: &Config, task: Task, purpose: Purpose) -> u8 {
+        if config.as_built {
+            return if self.pg.redis == 0 { 0 } else { self.pg.generation };
+        }
         let row = self.pg.rows[task];
         if purpose == Purpose::Fire { row.mark_mirrored } else { row.mirrored }
     }
@@ -94,7 +97,7 @@ impl World {
         let sight = self.sight(config, node);
         let settled = self.settled() || (sight == Sight::Same && !config.keeps(Clause::F5));
         let mirrored = match config.keeps(Clause::F4) {
-            true => self.mirrored(task, purpose),
+            true => self.mirrored(config, task, purpose),
             false => 0,
         };
         let (mirrored, current) = (u64::from(mirrored), u64::from(self.pg.generation));
@@ -171,17 +174,19 @@ impl World {
         let mut to = self.clone();
         to.lose_answer(lost);
         to.nodes[node].taking = None;
-        if self.fits(config, task, taking.purpose) && self.stands(word, task, taking.purpose) {
+        if self.fits(config, task, taking.purpose)
+            && self.stands(config, word, task, taking.purpose)
+        {
             to.note_out_of_reach(node, task);
             to.written(node, task, taking.purpose, lost);
         }
         Some(to)
     }
 
-    fn stands(&self, word: Word, task: Task, purpose: Purpose) -> bool {
+    fn stands(&self, config: &Config, word: Word, task: Task, purpose: Purpose) -> bool {
         let row = self.pg.rows[task];
         let current = u64::from(self.pg.generation);
-        let (mirrored, attempt) = (self.mirrored(task, purpose), row.attempt);
+        let (mirrored, attempt) = (self.mirrored(config, task, purpose), row.attempt);
         let (mirrored, attempt) = (u64::from(mirrored), u32::from(attempt));
         outage::word_stands(word, current, self.settled(), mirrored, attempt)
     }

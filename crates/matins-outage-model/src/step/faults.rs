@@ -1,11 +1,11 @@
 //! Faults, their ends, and time.
 
-use crate::world::{Data, Fault, Life, Redis, TASKS, World};
+use crate::world::{Config, Data, Fault, Life, Redis, TASKS, World};
 
 use super::{Action, Node};
 
 impl World {
-    pub(super) fn fault(&self, fault: Fault, node: Node) -> Option<Self> {
+    pub(super) fn fault(&self, config: &Config, fault: Fault, node: Node) -> Option<Self> {
         let mut to = self.clone();
         to.faults = self.faults.checked_sub(1)?;
         let (hit, up) = (&mut to.nodes[node], self.nodes[node].life == Life::Up);
@@ -13,9 +13,9 @@ impl World {
             Fault::CutPg if up && hit.to_pg => hit.to_pg = false,
             Fault::CutRedis if up && hit.to_redis => hit.to_redis = false,
             Fault::Freeze if up => hit.life = Life::Frozen,
-            Fault::Kill if up => to.die(node, Life::Dead),
+            Fault::Kill if up => to.die(config, node, Life::Dead),
             Fault::Burn if up || hit.life == Life::Dead => {
-                to.die(node, Life::Burnt);
+                to.die(config, node, Life::Burnt);
                 for entry in to.nodes[node].spool.drain(..) {
                     to.ghost.burnt[usize::from(entry.task())] = true;
                 }
@@ -53,13 +53,16 @@ impl World {
     }
 
     /// The runner ends what a dead process ran.
-    fn die(&mut self, node: Node, life: Life) {
+    fn die(&mut self, config: &Config, node: Node, life: Life) {
         let dead = &mut self.nodes[node];
         dead.life = life;
         dead.runs = [None; TASKS];
         (dead.taking, dead.pushing, dead.granted, dead.moving) = (None, None, None, None);
         dead.dark = false;
-        (dead.acked, dead.acked_redis, dead.outage) = (0, 0, 0);
+        // What it may do is on its disk.
+        if !config.as_built || life != Life::Dead {
+            (dead.acked, dead.acked_redis, dead.outage) = (0, 0, 0);
+        }
     }
 
     pub(super) fn mended(&self, action: Action) -> Option<Self> {
@@ -82,11 +85,19 @@ impl World {
         to
     }
 
-    pub(super) fn restart(&self, node: Node) -> Self {
+    pub(super) fn restart(&self, config: &Config, node: Node) -> Self {
         let mut to = self.clone();
-        to.nodes[node].life = Life::Up;
-        to.nodes[node].born += 1;
-        to.nodes[node].episode = 0;
+        let sees_pg = self.nodes[node].to_pg && self.pg.up;
+        let inherits = config.as_built && !sees_pg;
+        let one = &mut to.nodes[node];
+        one.life = Life::Up;
+        if inherits {
+            one.episode += 1;
+        } else {
+            one.born += 1;
+            one.episode = 0;
+            (one.acked, one.acked_redis, one.outage) = (0, 0, 0);
+        }
         to
     }
 

@@ -20,7 +20,7 @@ pub fn heal(world: &World, config: &Config) -> Option<&'static str> {
         (now.nodes[node].to_pg, now.nodes[node].to_redis) = (true, true);
         now = match now.nodes[node].life {
             Life::Frozen => now.thaw(node),
-            Life::Dead => now.restart(node),
+            Life::Dead => now.restart(config, node),
             Life::Up | Life::Burnt => now,
         };
     }
