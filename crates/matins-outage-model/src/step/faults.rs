@@ -92,7 +92,9 @@ impl World {
         let one = &mut to.nodes[node];
         one.life = Life::Up;
         if inherits {
+            // It begins in the outage, and comes back from it like the one before.
             one.episode += 1;
+            one.dark = true;
         } else {
             one.born += 1;
             one.episode = 0;
