@@ -43,8 +43,8 @@ pub(crate) struct Request {
     /// With its query, percent-encoded.
     path: String,
     body: Option<String>,
-    /// It changes nothing, so it makes no store either.
-    only_looks: bool,
+    /// It brings work in, so it makes a store where there is none.
+    makes_store: bool,
 }
 
 impl Request {
@@ -55,7 +55,11 @@ impl Request {
             path.push('/');
             encode(part, &mut path);
         }
-        Self { method, path, body: None, only_looks: method == Method::Get }
+        let makes_store = matches!(
+            (method, parts),
+            (Method::Post, ["tasks"] | ["tasks", "batch"]) | (Method::Put, ["schedules", _])
+        );
+        Self { method, path, body: None, makes_store }
     }
 
     pub(crate) fn get(parts: &[&str]) -> Self {
@@ -69,13 +73,7 @@ impl Request {
     /// Outside `/api/v1`.
     pub(crate) fn plain(path: &str) -> Self {
         let path = path.to_owned();
-        Self { method: Method::Get, path, body: None, only_looks: true }
-    }
-
-    /// Whatever its method, if that is so.
-    pub(crate) fn only_looking(mut self, so: bool) -> Self {
-        self.only_looks |= so;
-        self
+        Self { method: Method::Get, path, body: None, makes_store: false }
     }
 
     pub(crate) fn query(mut self, name: &str, value: Option<impl AsRef<str>>) -> Self {

@@ -18,6 +18,7 @@
 //! | `task:pending:<pool>` | sorted set | tasks that are due, by place in line |
 //! | `task:delayed` | sorted set | tasks that are due later, by when, in microseconds |
 //! | `task:known` | hash | up to which place each line is complete; a pool without a field is not known |
+//! | `task:cut` | hash | where tasks came in that lines are not told of, since these were last read |
 //! | `task:stamp` | string | gone when hints may have been lost since it was made |
 //! | `task:dead_letter` | sorted set | the newest dead letters, by when they failed |
 //! | `scheduler:heartbeat`, `scheduler:heartbeat:<node>` | string | Unix seconds, for 120 s |
@@ -240,8 +241,9 @@ impl RedisStore {
     /// Ends, and removes what stores with this prefix have put into Redis, but for heartbeats, which
     /// go by themselves.
     pub async fn forget(&self) -> Result<()> {
-        let mut names: Vec<String> =
-            ["delayed", "known", "stamp", "dead_letter"].map(|name| format!("task:{name}")).into();
+        let mut names: Vec<String> = ["delayed", "known", "cut", "stamp", "dead_letter"]
+            .map(|name| format!("task:{name}"))
+            .into();
         names.extend(["store_id", "drift", "reconciled", "reconciling"].map(str::to_owned));
         for (pool, _) in self.store.pools(1).await?.all {
             names.push(format!("task:pending:{pool}"));

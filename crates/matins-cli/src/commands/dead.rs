@@ -250,7 +250,6 @@ impl Replay {
         };
         let session = Session::open(global)?;
         let request = Request::post(&["dead_letters", "replay"]).body(&body)?;
-        let request = request.only_looking(self.dry_run);
         if self.dry_run {
             return session.show(request, dry_run).await.map(|_| ());
         }

@@ -276,7 +276,6 @@ impl Backfill {
         }
         let session = Session::open(global)?;
         let request = Request::post(&["schedules", &self.name, "backfill"]).body(&body)?;
-        let request = request.only_looking(self.dry_run);
         if self.dry_run {
             let told = |answer: &Answer, _: &Output| {
                 let run: BackfillDryRun = answer.decode()?;

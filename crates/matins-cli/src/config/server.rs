@@ -50,10 +50,10 @@ pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
         return None;
     }
     let problem = at.problem("expected sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE");
-    at.reader.note(if location.secret {
-        problem
-    } else {
-        problem.hint(format!("did you mean sqlite:{text}?"))
+    at.reader.note(match text.split_once("://") {
+        _ if location.secret => problem,
+        Some((_, rest)) => problem.hint(format!("did you mean postgres://{rest}?")),
+        None => problem.hint(format!("did you mean sqlite:{text}?")),
     });
     None
 }

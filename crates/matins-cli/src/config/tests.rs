@@ -232,6 +232,7 @@ const WRONG: &[(&str, &str)] = &[
         "a mysql store is not available in this build; available: sqlite, postgres",
     ),
     ("store: matins.db", "did you mean sqlite:matins.db?"),
+    ("store: 'postgrs://a@b/c'", "did you mean postgres://a@b/c?"),
     ("store: 'sqlite:'", "expected a file name"),
     ("alerts: {channels: {ops: {kind: dingtak, url: 'http://x'}}}", "did you mean dingtalk?"),
     ("alerts: {channels: {ops: {kind: slack}}}", "the key url is missing"),

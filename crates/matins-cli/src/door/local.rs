@@ -63,8 +63,12 @@ impl LocalDoor {
     }
 
     /// The client over the store, which is made if there is none.
+    /// Of a store that is there.
     pub(crate) async fn client(&self) -> Result<&Client> {
-        Ok(&self.opened().await?.client)
+        match self.missing() {
+            Some(config) => Err(storage::missing(config)),
+            None => Ok(&self.opened().await?.client),
+        }
     }
 
     pub(crate) fn config(&self) -> Option<&Config> {
@@ -87,12 +91,11 @@ impl LocalDoor {
         self.opened.get_or_try_init(open).await
     }
 
-    async fn router(&self, only_looks: bool) -> Result<Router> {
+    /// In the wrong folder there is no store: then only what brings work in makes one, and nobody is
+    /// told that all is quiet, or frozen.
+    async fn router(&self, request: &Request) -> Result<Router> {
         match self.missing() {
-            Some(config) if only_looks && config.store_is_asked_for => {
-                Err(storage::missing(config))
-            }
-            Some(_) if only_looks => Ok(Opened::empty()?.router),
+            Some(config) if !request.makes_store => Err(storage::missing(config)),
             _ => Ok(self.opened().await?.router.clone()),
         }
     }
@@ -104,7 +107,7 @@ impl LocalDoor {
     }
 
     async fn answer(&self, request: Request) -> Result<axum::response::Response> {
-        let router = self.router(request.only_looks).await?;
+        let router = self.router(&request).await?;
         let mut built = axum::http::Request::builder()
             .method(request.method.as_str())
             .uri(&request.path)

@@ -4,20 +4,32 @@ use serde_json::json;
 
 use crate::sandbox::{Sandbox, done};
 
+/// In the wrong folder nobody is told that all is quiet, or frozen.
 #[test]
-fn a_store_that_is_not_there_is_empty_and_stays_so_for_whoever_looks() {
+fn where_no_store_is_only_what_brings_work_in_makes_one() {
     let sandbox = Sandbox::new();
-    for args in [["list"].as_slice(), &["dead", "list"], &["schedule", "list"]] {
-        sandbox.matins(args).succeeds();
-    }
-    for args in [["status"].as_slice(), &["status", "--json"]] {
+    let id = "01890000-0000-7000-8000-000000000000";
+    let others = [
+        ["list"].as_slice(),
+        &["list", "--json"],
+        &["status"],
+        &["status", "--json"],
+        &["show", id],
+        &["dead", "list"],
+        &["dead", "replay", "--all"],
+        &["dead", "replay", "--all", "--dry-run"],
+        &["schedule", "list"],
+        &["schedule", "pause", "x"],
+        &["freeze", "--reason", "x"],
+        &["thaw"],
+        &["pool", "pause", "default"],
+        &["cancel", id],
+        &["token", "create", "x", "--role", "viewer"],
+        &["audit"],
+    ];
+    for args in others {
         sandbox.matins(args).fails_with(4).complains("no store at").complains("matins serve");
     }
-    sandbox.matins(&["dead", "replay", "--all", "--dry-run"]).succeeds();
-    let list = sandbox.matins(&["list", "--json"]).succeeds();
-    assert_eq!(list.json(), json!({ "tasks": [], "next_cursor": null }));
-    let id = "01890000-0000-7000-8000-000000000000";
-    sandbox.matins(&["show", id]).fails_with(3).complains("there is no task");
     assert!(!sandbox.file(".matins").exists());
     sandbox.enqueue(&["x"]);
     let folder = sandbox.file(".matins");

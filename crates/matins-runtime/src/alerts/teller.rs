@@ -62,6 +62,8 @@ impl<B: Book> Teller<B> {
         let mut held: Option<Held> = None;
         let mut sends = Sends::new();
         let mut known = (self.at.policy)();
+        // An outage is told once.
+        let mut failing = false;
         while !self.at.stop.is_cancelled() {
             let policy = (self.at.policy)();
             if *policy != *known {
@@ -76,10 +78,16 @@ impl<B: Book> Teller<B> {
                 held = None;
             } else {
                 match self.turn(&mut held, &policy, &mut sends).await {
-                    Ok(true) => pause = BUSY,
-                    Ok(false) => {}
+                    Ok(busy) => {
+                        failing = false;
+                        if busy {
+                            pause = BUSY;
+                        }
+                    }
                     Err(error) => {
-                        tracing::warn!(%error, "alerts wait: what is told is not kept");
+                        if !std::mem::replace(&mut failing, true) {
+                            tracing::warn!(%error, "alerts wait: what is told is not kept; trying on");
+                        }
                         answered = matches!(error, StoreError::Full(_));
                     }
                 }

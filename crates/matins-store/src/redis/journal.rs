@@ -182,14 +182,25 @@ impl Writer {
             said.extend(facts(&info.map_err(|error| away(&link, error))?));
         }
         durability(persistence(&said), accept_volatile).ok_or_else(|| {
+            let kept = persistence(&said);
             let fact = |name: &str| said.get(name).map_or("unknown", String::as_str);
+            let needs = [
+                (kept.aof, "appendonly yes", "aof_enabled", "CONFIG SET appendonly yes"),
+                (
+                    kept.noeviction,
+                    "maxmemory-policy noeviction",
+                    "maxmemory_policy",
+                    "CONFIG SET maxmemory-policy noeviction",
+                ),
+            ];
+            let lacks = needs.iter().filter(|(there, ..)| !there).map(|(_, needed, name, fix)| {
+                format!("it needs {needed} ({name} is {}): redis-cli {fix}", fact(name))
+            });
             StoreError::NotDurable(format!(
-                "PostgreSQL is away, and {} may forget what it is told: it needs appendonly yes \
-                 (aof_enabled is {}) and maxmemory-policy noeviction ({}); accept_volatile: true \
+                "PostgreSQL is away, and {} may forget what it is told: {}; accept_volatile: true \
                  takes tasks in all the same",
                 link.location(),
-                fact("aof_enabled"),
-                fact("maxmemory_policy")
+                lacks.collect::<Vec<_>>().join("; ")
             ))
         })
     }
