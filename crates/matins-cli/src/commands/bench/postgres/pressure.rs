@@ -16,7 +16,7 @@ use super::super::enqueue::BATCH;
 use super::super::figures::{Figures, Spec, Unit, per_second};
 use super::super::node::{self, POOL};
 use super::super::workbench::Workbench;
-use super::Server;
+use super::{PAYLOAD, Server};
 use crate::failure::Result;
 
 const fn rate(name: &'static str, what: &'static str, against: &'static [&'static str]) -> Spec {
@@ -44,11 +44,10 @@ const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 async fn filled(server: &Server, finished: usize) -> Result<Shelf> {
     let scratch = server.database().await?;
     let store = server.open(&scratch).await?;
-    let payload = r#"{"n":12345,"day":"2026-11-29"}"#;
     let filling = Filling {
         pool: POOL,
         kind: KIND,
-        payload,
+        payload: PAYLOAD,
         pending: BACKLOG,
         later: 0,
         finished,
