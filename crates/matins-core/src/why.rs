@@ -81,8 +81,11 @@ fn why_running(task: &Task, around: &Surroundings) -> Why {
     } else {
         (None, format!("attempt {} runs on {worker}", task.attempt))
     };
-    let hint = Some(format!("matins output -f {}", task.id));
-    Why { state: task.state, reason, detail, since: task.started_at, hint }
+    let hint = match around.stuck {
+        true => "it blocks its thread: only a restart of its program ends it".to_owned(),
+        false => format!("matins output -f {}", task.id),
+    };
+    Why { state: task.state, reason, detail, since: task.started_at, hint: Some(hint) }
 }
 
 fn why_pending(task: &Task, around: &Surroundings, now: Timestamp) -> Why {
@@ -97,7 +100,9 @@ fn why_pending(task: &Task, around: &Surroundings, now: Timestamp) -> Why {
     if task.held {
         let schedule = task.origin.as_ref().map_or("its schedule", |o| &o.schedule);
         let detail = format!("waits until the previous task of {schedule} has ended");
-        return answer("overlap", detail, since, None);
+        let origin = task.origin.as_ref();
+        let hint = origin.map(|o| format!("matins list --schedule {} --state running", o.schedule));
+        return answer("overlap", detail, since, hint);
     }
     if task.run_at > now {
         let at = task.run_at;
@@ -127,24 +132,39 @@ fn why_pending(task: &Task, around: &Surroundings, now: Timestamp) -> Why {
     if around.key_parked {
         let key = task.concurrency_key.as_deref().unwrap_or("");
         let detail = format!("another task with concurrency key {key:?} goes first");
-        return answer("concurrency_key", detail, since, None);
+        return answer("concurrency_key", detail, since, Some(running_of(task)));
     }
     if let Some((running, limit)) = around.concurrency.filter(|(running, limit)| running >= limit) {
         let detail = format!("{running} of at most {limit} tasks of type {} run", task.kind);
-        return answer("concurrency", detail, since, None);
+        return answer("concurrency", detail, since, Some(running_of(task)));
     }
     if let Some(until) = around.rate_limited_until {
         let detail = format!("the rate limit of type {} opens at {until}", task.kind);
-        return answer("rate_limited", detail, since, None);
+        let hint = format!("wait, or raise rate_limit of {} under tasks: and reload", task.kind);
+        return answer("rate_limited", detail, since, Some(hint));
     }
     if task.in_quarantine() && around.quarantine_busy {
         let detail = format!("{} losses: runs alone, and another one has that slot", task.losses);
-        return answer("quarantine", detail, since, None);
+        return answer("quarantine", detail, since, Some(format!("matins show {}", task.id)));
+    }
+    let Surroundings { ahead, pool_busy, pool_size, .. } = around;
+    let pool = &task.pool;
+    if *pool_size == 0 {
+        let detail =
+            format!("no live server that runs type {} has slots of pool {pool}", task.kind);
+        let hint = format!("has one {pool} under task_pools:? A remote worker may still take it");
+        return answer("pool_full", detail, since, Some(hint));
     }
     let detail = format!(
-        "{} tasks of pool {} come first; {} of {} slots are busy",
-        around.ahead, task.pool, around.pool_busy, around.pool_size
+        "{ahead} tasks of pool {pool} come first; {pool_busy} of {pool_size} slots are busy"
     );
-    let hint = Some(format!("matins pool resize {} N", task.pool));
-    answer("pool_full", detail, since, hint)
+    let hint = match *ahead == 0 && pool_busy < pool_size {
+        true => "it is next; if it stays so: matins status --live".to_owned(),
+        false => format!("matins pool resize {pool} N"),
+    };
+    answer("pool_full", detail, since, Some(hint))
+}
+
+fn running_of(task: &Task) -> String {
+    format!("matins list --type {} --state running", task.kind)
 }

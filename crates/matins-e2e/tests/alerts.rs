@@ -1,4 +1,14 @@
 //! Who is told, as seen by those who are told: servers that answer as the real ones do.
+//!
+//! The failures that people met with alerts and metrics, and where each is tried:
+//!
+//! | case | where |
+//! |---|---|
+//! | J01 a signature made once | here; vectors in `alert/sign.rs`, per message in `alert_texts` of `matins-core` |
+//! | J03 an error with status 200, a text too long | here; codes in `alert/answer.rs`, sizes in `alert_texts` |
+//! | J05 mails by the thousand | here; 2 520 in an hour in `alerts` of `matins-core` |
+//! | J07 labels without bound | `metrics.rs` of `matins-runtime`: 100 000 names, long and hostile |
+//! | J08 pages that count millions of rows | `matins bench views`; plans of all statements in `matins-store` |
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

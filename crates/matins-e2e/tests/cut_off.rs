@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use matins_e2e::api::shell_task;
 use matins_e2e::wait::{holds_for, seconds};
 use matins_e2e::{Event, Server, Witness, eventually, json, process, together};
-use matins_testbed::{Line, Namespace, Network, Postgres, Redis};
+use matins_testbed::{Line, Namespace, Network, Postgres, Redis, skipped};
 
 #[test]
 fn cut_off() {
     // Only root may have networks of its own, and not in every container.
     if let Err(why) = Network::new() {
-        println!("skipped: no networks of our own here: {why}");
-        return;
+        return skipped(&format!("nodes that are cut off, without networks of our own: {why}"));
     }
     together(&[
         ("a node without any cable", without_any_cable),

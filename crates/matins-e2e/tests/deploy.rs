@@ -13,6 +13,7 @@ use std::time::Duration;
 use matins_e2e::process::{self, Signal};
 use matins_e2e::wait::seconds;
 use matins_e2e::{Request, Server, Value, eventually, json};
+use matins_testbed::skipped;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -25,7 +26,8 @@ fn tool(command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: {} is not installed", command.get_program().display());
+            let name = command.get_program().display().to_string();
+            skipped(&format!("{name} is not installed, which scripts/test would do"));
             None
         }
         Err(error) => panic!("{command:?}: {error}"),
@@ -152,8 +154,7 @@ fn the_dashboard_resolves_against_a_live_prometheus() {
         .stderr(fs::File::create(folder.path().join("log")).expect("a log"))
         .spawn();
     let Ok(child) = started else {
-        eprintln!("skipped: prometheus is not installed");
-        return;
+        return skipped("prometheus is not installed, which scripts/test would do");
     };
     let _running = Running(child);
     let query = |expression: &str| -> Option<Value> {
@@ -218,8 +219,7 @@ fn the_container_runs_without_docker() {
     let probe =
         Command::new("unshare").args(["--mount", "--net", "--pid", "--fork", "true"]).status();
     if !probe.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no right to make namespaces");
-        return;
+        return skipped("the container: no right to make namespaces");
     }
     let file = fs::read_to_string(deploy("docker/Dockerfile")).expect("the Dockerfile");
     let words = |key: &str| -> Vec<String> {

@@ -6,7 +6,9 @@
 //! | A01, A02 | `night` |
 //! | A05, A08 | `workers`; a frozen node in `nodes` |
 //! | A11, A12 | `shutdown` |
-//! | B02, B04 | `isolation` |
+//! | B02 | `isolation`; a handler in the process in `handlers` of crate `matins` |
+//! | B03 | on the file in `health`, with the parent in `supervision` |
+//! | B04 | `isolation` |
 //! | B09 | `nodes`, `cut_off` |
 //! | C01, C02, C04, C07, C08, C10, C13 | `schedules`, where the database lives by the test's clock too |
 //! | E01, E03, E05, E09, E12 | `retries` |
@@ -107,25 +109,32 @@ fn due_later() {
     assert_eq!(witness.begun(), 100);
 }
 
-/// Whatever a loop asks the database, it waits for no longer than its limit; work goes on when the
-/// table is free, and nothing that ran meanwhile was lost.
+/// Whatever a loop asks the database, it waits for no longer than its limit, and such a turn is none:
+/// the database answers, so the node says what stands still. Work goes on when the tables are free,
+/// and nothing that ran meanwhile was lost.
 fn locked_table() {
     let url = database();
-    let config = "lease: 60s\nschedules:\n  tick: {schedule: \"* * * * * *\", type: command, \
-                  timezone: UTC, payload: {argv: [\"true\"]}}\n";
+    let config = "lease: 60s\nstall_after: 8s\nschedules:\n  tick: {schedule: \"* * * * * *\", \
+                  type: command, timezone: UTC, payload: {argv: [\"true\"]}}\n";
     let server = Server::with(&format!("store: {url}\nallow_commands: any\n{config}"));
     let (api, witness) = (server.api(), server.witness.clone());
     let id = api.shell(&witness.shell("sleep 4"), &json!({})).id().to_owned();
     witness.wait_begin(&id, 1, seconds(10.0));
     let lock = "BEGIN; LOCK TABLE matins.task, matins.ready, matins.running, matins.schedule \
-                IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(45); ROLLBACK";
-    let database = named(&url).to_owned();
-    let holder = thread::spawn(move || Postgres::shared().sql(&database, lock));
-    eventually("it says that something is wrong", seconds(45.0), || {
+                IN ACCESS EXCLUSIVE MODE";
+    let held = Postgres::shared().session(named(&url), lock);
+    let taken = Instant::now();
+    eventually("/healthz turns 503 and names the scheduler", seconds(60.0), || {
         let (status, body) = api.health();
-        (status == 503 || body["status"] != "ok").then_some(())
+        let stalled = body["stalled"].as_array()?;
+        (status == 503 && stalled.iter().any(|name| name == "scheduler")).then_some(())
     });
-    holder.join().expect("the lock was held");
+    println!("B03: named after {:?}", taken.elapsed());
+    assert_eq!(api.outside("/readyz").status, 200, "the store is there");
+    let told = || server.log_text().contains("rule=\"stalled\"");
+    eventually("it is told", seconds(20.0), || told().then_some(()));
+    thread::sleep(seconds(5.0));
+    drop(held);
     let task = api.wait_state(&id, "completed", seconds(60.0));
     assert_eq!((task.attempts().len(), witness.ends(&id).len()), (1, 1), "{}", task.0);
     let before = api.occurrences("tick").len();

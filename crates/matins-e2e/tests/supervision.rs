@@ -3,16 +3,17 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use matins_e2e::alerts::{ok, told, webhook};
 use matins_e2e::process::{self, Signal};
 use matins_e2e::server::exit_code;
 use matins_e2e::wait::seconds;
 use matins_e2e::{Server, ServerBuilder, eventually, holds_for, json, together, wait_for};
-use matins_testbed::{Line, Postgres, Weather};
+use matins_testbed::{Line, Postgres, Weather, skipped};
 use rusqlite::Connection;
 
 /// Settings under which a hang is noticed soon.
@@ -136,32 +137,26 @@ fn both_killed() {
 /// started anew.
 #[test]
 fn a_loop_that_hangs_is_named_and_the_process_started_again() {
-    const LOOPS: [&str; 17] = [
-        "scheduler",
-        "claimer:default",
-        "completer",
-        "reaper",
-        "lease",
-        "lease_enforcer",
-        "own_leases",
-        "cancels",
-        "settings",
-        "operations",
-        "upkeep",
-        "store_watch",
-        "heartbeat",
-        "alerts",
-        "alerts_local",
-        "auditor",
-        "pings",
-    ];
-    for some in LOOPS.chunks(4) {
+    for some in loops().chunks(4) {
         thread::scope(|scope| {
             for name in some {
                 scope.spawn(move || parked(name));
             }
         });
     }
+}
+
+/// All that a server has.
+fn loops() -> Vec<String> {
+    let server = Server::with("");
+    let text = server.api().outside("/metrics").expect(200).text();
+    let label = |line: &str| {
+        let (_, rest) = line.split_once("matins_loop_age_seconds{loop=\"")?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let loops: Vec<String> = text.lines().filter_map(label).collect();
+    assert!(loops.len() > 15, "{loops:?}");
+    loops
 }
 
 fn parked(name: &str) {
@@ -190,20 +185,47 @@ fn parked(name: &str) {
     assert_eq!(server.stop(PATIENCE).code(), Some(0));
 }
 
-/// B03 with a parent: a database lock that somebody else holds. A restart does not mend it, and
-/// does no harm: when the lock is gone, work goes on.
+/// B03 with a parent: a lock that somebody else holds. A restart does not mend it, and does no harm:
+/// when the lock is gone, work goes on.
 #[test]
 fn a_lock_held_from_outside_is_told_and_survived() {
+    together(&[("on the file", locked_file), ("on tables", locked_tables)]);
+}
+
+fn locked_file() {
     let server = supervised().config(QUICK).start();
-    let api = server.api();
-    let first = child(&server);
-    let lock = Connection::open(server.database()).expect("the file can be opened");
-    lock.busy_timeout(seconds(10.0)).expect("a timeout can be set");
-    lock.execute_batch("BEGIN EXCLUSIVE").expect("the lock is taken");
-    eventually("/healthz turns 503", PATIENCE, || (api.health().0 == 503).then_some(()));
+    survives_a_lock(&server, || {
+        let lock = Connection::open(server.database()).expect("the file can be opened");
+        lock.busy_timeout(seconds(10.0)).expect("a timeout can be set");
+        lock.execute_batch("BEGIN EXCLUSIVE").expect("the lock is taken");
+        lock
+    });
+}
+
+fn locked_tables() {
+    let url = Postgres::shared().database("template1");
+    let server =
+        supervised().config(&format!("store: {url}\nallow_commands: any\n{QUICK}")).start();
+    survives_a_lock(&server, || {
+        let lock = "BEGIN; LOCK TABLE matins.schedule, matins.task, matins.ready, matins.running \
+                    IN ACCESS EXCLUSIVE MODE";
+        Postgres::shared().session(url.rsplit('/').next().expect("a name"), lock)
+    });
+}
+
+fn survives_a_lock<L>(server: &Server, take: impl FnOnce() -> L) {
+    let (api, first) = (server.api(), child(server));
+    eventually("it fires", PATIENCE, || (!api.occurrences("tick").is_empty()).then_some(()));
+    let lock = take();
+    let body = eventually("/healthz turns 503", PATIENCE, || {
+        let (status, body) = api.health();
+        (status == 503).then_some(body)
+    });
+    assert!(body["stalled"].as_array().is_some_and(|loops| !loops.is_empty()), "{body}");
     eventually("it is restarted", PATIENCE, || (!process::alive(first)).then_some(()));
+    let log = server.log_text();
+    assert!(log.contains("rule=\"stalled\""), "it is told: {log}");
     thread::sleep(seconds(3.0));
-    lock.execute_batch("ROLLBACK").expect("the lock is released");
     drop(lock);
     eventually("it serves again", PATIENCE, || server.ready().then_some(()));
     let before = api.occurrences("tick").len();
@@ -211,6 +233,54 @@ fn a_lock_held_from_outside_is_told_and_survived() {
         (api.occurrences("tick").len() > before).then_some(())
     });
     server.assert_no_panic();
+}
+
+/// With nothing set but who is told: within 90 s it is told and started again, and schedules are
+/// caught up.
+#[test]
+fn a_hang_is_mended_within_ninety_seconds_by_default() {
+    together(&[
+        ("the process stands still", || mended(stop)),
+        ("a loop is parked", || mended(park_the_scheduler)),
+    ]);
+}
+
+fn stop(_: &Path, pid: u32) {
+    assert!(process::signal(pid, Signal::STOP));
+}
+
+fn park_the_scheduler(park: &Path, _: u32) {
+    fs::write(park, "scheduler").expect("the failpoint is set");
+}
+
+fn mended(hang: impl FnOnce(&Path, u32)) {
+    let stub = ok();
+    let tick = QUICK.split_once("schedules:").expect("schedules").1;
+    let config = format!("schedules:{tick}alerts: {{channels: {{ops: {}}}}}\n", webhook(&stub));
+    let mut server = supervised().config(&config).prepare();
+    let park = server.folder().join("park");
+    server.set_variable("MATINS_PARK_LOOPS", &park.display().to_string());
+    server.start();
+    let first = child(&server);
+    eventually("it fires", PATIENCE, || {
+        (!server.api().occurrences("tick").is_empty()).then_some(())
+    });
+    hang(&park, first);
+    let hung = Instant::now();
+    eventually("the first is ended", seconds(90.0), || (!process::alive(first)).then_some(()));
+    let _ = fs::remove_file(&park);
+    successor(&server, first);
+    eventually("it is told", PATIENCE, || {
+        told(&stub).iter().any(|told| told.0 == "restarted").then_some(())
+    });
+    let away = hung.elapsed();
+    println!("told and started again after {away:?}");
+    assert!(away < seconds(90.0), "{away:?}");
+    eventually("schedules are caught up", PATIENCE, || {
+        let decided = server.api().occurrences("tick");
+        let decided: u64 = decided.iter().filter_map(|one| one["count"].as_u64()).sum();
+        (decided > away.as_secs()).then_some(())
+    });
 }
 
 /// A node that gets little of the processor is slow, not hung.
@@ -318,8 +388,7 @@ fn it_is_fit_to_be_the_first_process() {
     let unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
     if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|s| s.success())
     {
-        eprintln!("skipped: no right to make a PID namespace");
-        return;
+        return skipped("the first process: no right to make a PID namespace");
     }
     let server = supervised().wrapper(&unshare).start();
     let api = server.api();

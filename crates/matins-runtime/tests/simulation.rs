@@ -20,9 +20,9 @@ use matins_core::memory::MemoryStore;
 use matins_core::page::PageRequest;
 use matins_core::request::EnqueueRequest;
 use matins_core::schedule::{OccurrenceKind, Overlap, ScheduleSpec};
-use matins_core::store::{Store, TaskFilter};
-use matins_core::task::{AttemptOutcome, ErrorClass, State, TaskError, TaskId};
-use matins_runtime::clock::SimulatedClock;
+use matins_core::store::{Stats, Store, TaskFilter};
+use matins_core::task::{AttemptOutcome, ErrorClass, NewTask, State, TaskError, TaskId};
+use matins_runtime::clock::{Clock as _, SimulatedClock};
 use matins_runtime::engine::Executors;
 use matins_runtime::rules::{PoolRule, Rules, TypeExecutor, TypeRule};
 use matins_runtime::{Client, Engine, EngineConfig};
@@ -104,9 +104,27 @@ struct World {
 }
 
 impl World {
+    fn new(seed: u64) -> Self {
+        let wall = Timestamp::from_second(1_800_000_000).unwrap();
+        Self {
+            store: Arc::new(MemoryStore::new(Uuid::from_u64_pair(seed, 1))),
+            clock: SimulatedClock::starting_at(wall, seed),
+            witness: Witness::default(),
+            seed,
+        }
+    }
+
     async fn start(&self, n: usize, round: u64) -> Node {
-        let seed = self.seed.wrapping_mul(31).wrapping_add(n as u64 * 7 + round);
-        let line = Arc::new(Line::new(self.store.clone(), seed, 3));
+        let seed = self.seed_of(n, round);
+        self.start_on(Line::new(self.store.clone(), seed, 3), n, round).await
+    }
+
+    fn seed_of(&self, n: usize, round: u64) -> u64 {
+        self.seed.wrapping_mul(31).wrapping_add(n as u64 * 7 + round)
+    }
+
+    async fn start_on(&self, line: Line, n: usize, round: u64) -> Node {
+        let (seed, line) = (self.seed_of(n, round), Arc::new(line));
         let rules = Rules {
             types: BTreeMap::from([("work".into(), TypeRule::new(TypeExecutor::Handler))]),
             pools: BTreeMap::from([(
@@ -150,13 +168,7 @@ impl World {
 
 async fn simulate(seed: u64) {
     let mut dice = StdRng::seed_from_u64(seed);
-    let wall = Timestamp::from_second(1_800_000_000).unwrap();
-    let world = World {
-        store: Arc::new(MemoryStore::new(Uuid::from_u64_pair(seed, 1))),
-        clock: SimulatedClock::starting_at(wall, seed),
-        witness: Witness::default(),
-        seed,
-    };
+    let world = World::new(seed);
     let front =
         Client::with_clock(world.store.clone(), Rules::default(), Arc::new(world.clock.clone()));
     let mut accepted = Vec::new();
@@ -298,13 +310,17 @@ fn no_two_at_once(seed: u64, seen: &[Seen]) {
     }
 }
 
-fn run_seed(seed: u64) {
+fn on_a_paused_clock(what: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
-    runtime.block_on(simulate(seed));
+    runtime.block_on(what);
+}
+
+fn run_seed(seed: u64) {
+    on_a_paused_clock(simulate(seed));
 }
 
 #[test]
@@ -316,4 +332,45 @@ fn promises_hold_whatever_the_seed() {
     for seed in 0..seeds {
         run_seed(seed);
     }
+}
+
+/// Half a minute of expiring does not make the figures older than they may be.
+#[test]
+fn figures_stay_young_whatever_else_upkeep_has_to_do() {
+    const AGE_MAX: usize = 15;
+    on_a_paused_clock(async {
+        let world = World::new(0);
+        let now = || world.clock.now();
+        let task = |n: u64| NewTask {
+            expires_at: Some(now() + Duration::from_secs(30)),
+            ..NewTask::new(TaskId(Uuid::from_u64_pair(n, 0)), "work", Json::null(), far(now()))
+        };
+        world.store.enqueue((0..30_000).map(task).collect(), now()).await.unwrap();
+        let line = Line::paced(world.store.clone(), Duration::from_secs(1));
+        let node = world.start_on(line, 0, 0).await;
+        let mut true_ones = Vec::new();
+        for second in 0..120 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            true_ones.push(pending(&world.store.stats(now()).await.unwrap()));
+            let shown = shown(&node.engine.client().metrics().render());
+            if second > AGE_MAX {
+                let young = &true_ones[true_ones.len() - AGE_MAX..];
+                assert!(young.contains(&shown), "second {second}: {shown} is none of {young:?}");
+            }
+        }
+        assert!(true_ones.contains(&30_000) && true_ones.ends_with(&[0]), "{true_ones:?}");
+    });
+}
+
+fn far(now: Timestamp) -> Timestamp {
+    now + Duration::from_secs(86_400)
+}
+
+fn pending(stats: &Stats) -> u64 {
+    stats.tasks.iter().filter(|((_, state), _)| *state == State::Pending).map(|(_, n)| n).sum()
+}
+
+fn shown(metrics: &str) -> u64 {
+    let lines = metrics.lines().filter(|line| line.starts_with("matins_tasks{state=\"pending\""));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }

@@ -169,6 +169,39 @@ async fn the_end_of_a_run_costs_the_same_however_many_end_with_it() {
     bed.end().await;
 }
 
+/// Everybody asks for the figures every ten seconds: they come from counters, also where each task
+/// has a concurrency key of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn figures_look_at_nothing_of_which_there_are_many() {
+    const KEYED: usize = 20_000;
+    const ASKED: i64 = 10;
+    let bed = Bed::new(Filling { pending: 20_000, finished: 20_000, ..Filling::default() }).await;
+    let now = Timestamp::now();
+    let keyed = |n| NewTask {
+        concurrency_key: Some(format!("key-{n}").into()),
+        ..NewTask::new(TaskId(Uuid::now_v7()), "keyed", Json::trusted("{}".to_owned()), now)
+    };
+    bed.store.enqueue((0..KEYED).map(keyed).collect(), now).await.unwrap();
+    let read = async || -> i64 {
+        // A session tells what it has counted with a transaction a second after it last did.
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        bed.store.stats(now).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let sql = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint
+            FROM pg_stat_user_tables";
+        bed.eye.query_one(sql, &[]).await.unwrap().get(0)
+    };
+    read().await;
+    let before = read().await;
+    for _ in 0..ASKED {
+        let stats = bed.store.stats(now).await.unwrap();
+        assert_eq!(stats.ready.values().sum::<u64>(), KEYED as u64 + 20_000);
+    }
+    let rows = (read().await - before) / (ASKED + 1);
+    assert!(rows < 2_000, "{rows} rows for the figures");
+    bed.end().await;
+}
+
 /// While nothing can be vacuumed, claims begin where the live rows begin, and what comes to stand
 /// before that is run all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,6 +9,7 @@ mod pgbouncer;
 pub mod postgres;
 pub mod redis;
 mod server;
+mod skipped;
 
 pub use authority::{Authority, Issued};
 pub use line::{Line, Weather};
@@ -17,3 +18,4 @@ pub use network::{Namespace, Network};
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use redis::{Redis, RedisCluster, RedisSentinel};
+pub use skipped::skipped;

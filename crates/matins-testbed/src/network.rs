@@ -124,7 +124,7 @@ mod tests {
     fn a_node_calls_and_is_called_until_its_cable_is_pulled() {
         let network = match Network::new() {
             Ok(network) => network,
-            Err(why) => return println!("skipped: no networks of our own here: {why}"),
+            Err(why) => return crate::skipped(&format!("networks of our own: {why}")),
         };
         let node = Namespace::on(&[&network]).expect("a namespace");
         let outside = TcpListener::bind((network.host(), 0)).unwrap();

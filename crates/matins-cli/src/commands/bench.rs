@@ -21,6 +21,8 @@ mod node;
 mod postgres;
 mod report;
 mod schedules;
+mod served;
+mod views;
 mod workbench;
 
 use std::path::PathBuf;
@@ -59,7 +61,7 @@ pub(crate) struct Bench {
     #[arg(long, conflicts_with = "large")]
     quick: bool,
     /// Claims against 2 million pending (PostgreSQL: 5 million), 1 million later and 5 million
-    /// finished tasks: minutes more and gigabytes on disk
+    /// finished tasks, views of 6 million: minutes more and gigabytes on disk
     #[arg(long)]
     large: bool,
 }
@@ -70,6 +72,7 @@ enum What {
     E2e,
     Latency,
     Claim,
+    Views,
     Schedules,
     Idle,
     // PostgreSQL alone: throughput while a snapshot is held open elsewhere
@@ -154,6 +157,9 @@ impl Bench {
         if wants(What::Claim) {
             claim::measure(bench, &size, figures).await?;
         }
+        if wants(What::Views) {
+            views::measure(bench, &size, figures).await?;
+        }
         if wants(What::Schedules) {
             schedules::measure(bench, &size, figures).await?;
         }
@@ -183,6 +189,9 @@ impl Bench {
         }
         if wants(What::Claim) {
             postgres::measure_claims(bench, server, &size, figures).await?;
+        }
+        if wants(What::Views) {
+            postgres::measure_views(bench, server, &size, figures).await?;
         }
         if wants(What::Prune) {
             postgres::pressure::prune(bench, server, &size, figures).await?;

@@ -60,6 +60,7 @@ impl Doctor {
         findings.push(port(&config));
         findings.push(store(&config).await);
         findings.push(watchers(&config).await);
+        findings.push(channels(&config));
         findings.extend(servers::findings(&config).await);
         report(&findings, global.json)?;
         if findings.iter().any(|finding| finding.verdict == Verdict::Bad) {
@@ -120,6 +121,16 @@ async fn watchers(config: &Config) -> Finding {
         return finding(about, Verdict::Good, said);
     }
     finding(about, Verdict::Warning, said).hint("does a server run? matins status")
+}
+
+/// Whether anybody is told when something goes wrong.
+fn channels(config: &Config) -> Finding {
+    let names: Vec<&str> = config.rules.alerts.channels.keys().map(String::as_str).collect();
+    if names.is_empty() {
+        return finding("alerts", Verdict::Warning, "there is no channel: nobody will be told")
+            .hint("name one under alerts.channels, and try it: matins alert test CHANNEL");
+    }
+    finding("alerts", Verdict::Good, format!("told over {}", names.join(", ")))
 }
 
 fn finding(about: &'static str, verdict: Verdict, said: impl Into<String>) -> Finding {

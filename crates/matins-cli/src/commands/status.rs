@@ -117,8 +117,31 @@ pub(super) fn facts(status: &views::Status, out: &Output, served: bool) -> Facts
 fn status(answer: &Answer, out: &Output, served: bool) -> Result<()> {
     let status: views::Status = answer.decode()?;
     output::line(&facts(&status, out, served).to_string())?;
-    if status.dead_letters > 0 {
-        output::note("hint: matins dead list --by-error");
+    for hint in hints(&status, served) {
+        output::note(&format!("hint: {hint}"));
     }
     Ok(())
+}
+
+/// The next command for each thing that is not as it should be.
+pub(super) fn hints(
+    status: &views::Status,
+    served: bool,
+) -> impl Iterator<Item = &'static str> + use<> {
+    let waiting = status.ready.values().any(|ready| *ready > 0);
+    let down = status.store.parts.iter().any(|part| !part.up);
+    let hints = [
+        (
+            served && status.health == "stalled",
+            "which loop, and that it is restarted: matins status --live",
+        ),
+        (status.mode != "normal" || down, "what is away: matins doctor"),
+        (status.frozen.is_some(), "to let it go on: matins thaw"),
+        (served && waiting && status.workers == 0, "nobody works: matins node list"),
+        (status.schedules_overdue > 0, "which, and why: matins audit"),
+        (status.dead_letters > 0, "why they gave up: matins dead list --by-error"),
+    ];
+    let wrong = hints.into_iter().filter_map(|(so, hint)| so.then_some(hint));
+    let told = wrong.clone().next().map(|_| "what happened before: matins alert list");
+    wrong.chain(told)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::sandbox::Sandbox;
 
 /// Figures that are held against something.
-const COMPARED: [&str; 13] = [
+const COMPARED: [&str; 17] = [
     "enqueue_single",
     "enqueue_concurrent",
     "enqueue_batch",
@@ -21,6 +21,10 @@ const COMPARED: [&str; 13] = [
     "call_to_start_p50",
     "claim_100",
     "claim_1000",
+    "scrape_p50",
+    "scrape_p95",
+    "view_status",
+    "view_dead_groups",
 ];
 
 const ALONE: [&str; 8] = [
@@ -89,9 +93,10 @@ fn one_part_alone_for_people() {
 }
 
 /// Parts of a run on PostgreSQL, with Redis in front of it or without, and figures of each.
-const ON_SERVERS: [(&str, &[&str]); 3] = [
+const ON_SERVERS: [(&str, &[&str]); 4] = [
     ("e2e", &["enqueue_concurrent", "enqueue_batch", "claim_complete", "e2e", "e2e_whole"]),
     ("latency", &["pickup_p50"]),
+    ("views", &["scrape_p95", "view_search"]),
     ("prune", &["while_pruning"]),
 ];
 

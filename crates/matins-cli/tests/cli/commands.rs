@@ -353,7 +353,8 @@ fn pools_freeze_and_tokens() {
     sandbox.matins(&["pool", "resume", "io"]).succeeds().says("io is open");
     sandbox.matins(&["pool", "resize", "io", "default"]).succeeds();
     sandbox.matins(&["freeze", "--reason", "repair"]).succeeds();
-    sandbox.matins(&["status"]).succeeds().says("frozen").says("repair");
+    let shown = sandbox.matins(&["status"]).succeeds().says("frozen").says("repair");
+    shown.complains("matins thaw").complains("matins alert list");
     sandbox.matins(&["thaw"]).succeeds();
     let secret = sandbox.matins(&["token", "create", "ci", "--role", "viewer"]).succeeds().line();
     assert!(secret.len() > 30);
@@ -389,12 +390,13 @@ fn the_doctor_looks_at_everything() {
         "port",
         "store",
         "heartbeat",
+        "alerts",
     ] {
         assert!(done.out.contains(check), "{check} is not in {}", done.out);
     }
     let json = sandbox.matins(&["doctor", "--json"]).succeeds().json();
     let checks = json["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 9);
+    assert_eq!(checks.len(), 10);
     for check in checks {
         assert!(
             check["verdict"] == "ok" || !check["hints"].as_array().unwrap().is_empty(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use matins_core::store::StoreError;
+use tokio::time::Instant;
 
 use super::Core;
 use super::producer::Trouble;
@@ -52,43 +53,49 @@ pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("upkeep", STATS_EVERY);
     let mut trouble = Trouble::of(&core, &beat);
     let mut signs = Signs::default();
-    let mut since_prune = PRUNE_EVERY;
-    let mut expired = true;
+    let mut due = Due { expiry: true, prune: true };
+    let mut pruned = Instant::now();
     loop {
-        let due = since_prune >= PRUNE_EVERY;
+        // Whatever else there is to do, the figures are read anew by then.
+        let next = Instant::now() + STATS_EVERY;
+        if pruned.elapsed() >= PRUNE_EVERY {
+            pruned = Instant::now();
+            due = Due { expiry: true, prune: true };
+        }
         beat.doing("figures, expiry, pruning");
-        match turn(&core, due, expired, &mut signs, &beat).await {
-            Ok(more) => {
-                expired = false;
+        match turn(&core, &mut due, next, &mut signs, &beat).await {
+            Ok(()) => {
                 trouble.over("upkeep");
                 beat.round().await;
-                if due && !more {
-                    since_prune = Duration::ZERO;
-                }
             }
             Err(error) => {
                 let pause = trouble.again("upkeep", &error);
                 tokio::time::sleep(pause).await;
             }
         }
-        since_prune += STATS_EVERY;
         tokio::select! {
             () = core.stop.cancelled() => return,
-            () = core.client.wake().expiries() => expired = true,
-            () = tokio::time::sleep(STATS_EVERY) => {}
+            () = core.client.wake().expiries() => due.expiry = true,
+            () = tokio::time::sleep_until(next) => {}
         }
     }
 }
 
-/// Figures, expiry when there is some, and, when it is time, a stretch of pruning. `true`: there is
-/// more to prune.
+/// What is still to be done.
+struct Due {
+    expiry: bool,
+    prune: bool,
+}
+
+/// Figures, expiry when there is some, and, when it is time, a stretch of pruning, until it is time
+/// for the next figures.
 async fn turn(
     core: &Core,
-    prune: bool,
-    expired: bool,
+    due: &mut Due,
+    until: Instant,
     signs: &mut Signs,
     beat: &Beat,
-) -> Result<bool, StoreError> {
+) -> Result<(), StoreError> {
     let now = core.client.now();
     let stats = core.store().stats(now).await?;
     core.client.inner.metrics.stats(&stats, now);
@@ -96,31 +103,22 @@ async fn turn(
         signs.look(core, &stats, now).await?;
     }
     core.client.alerts().set_figures(stats);
-    let mut more = expired || prune;
-    while more {
-        more = core.store().expire(core.client.now(), EXPIRE_ROWS).await? as usize >= EXPIRE_ROWS;
+    while due.expiry && Instant::now() < until {
+        let expired = core.store().expire(core.client.now(), EXPIRE_ROWS).await?;
+        due.expiry = expired as usize >= EXPIRE_ROWS;
         beat.turn();
-    }
-    if !prune {
-        return Ok(false);
     }
     let retention = core.client.rules().retention;
-    let began = tokio::time::Instant::now();
-    loop {
+    while due.prune && Instant::now() < until {
         let (pruned, rest) = pruning::step(core.store(), &retention, core.client.now()).await?;
-        if !pruned.more {
-            return Ok(false);
-        }
+        due.prune = pruned.more;
         beat.turn();
-        // The figures must not grow old meanwhile.
-        if began.elapsed() > STATS_EVERY {
-            return Ok(true);
-        }
         tokio::select! {
-            () = core.quiet.cancelled() => return Ok(false),
+            () = core.quiet.cancelled() => return Ok(()),
             () = tokio::time::sleep(rest) => {}
         }
     }
+    Ok(())
 }
 
 /// Longest time between two turns of the loop that reads the settings. Without a hint it reads them

@@ -26,6 +26,8 @@ pub(crate) struct Line {
     dice: Mutex<StdRng>,
     /// Chance of each fault per call, in percent.
     trouble: u32,
+    /// What each call takes at least.
+    pace: Duration,
     cut: AtomicBool,
 }
 
@@ -39,7 +41,12 @@ enum Fault {
 impl Line {
     pub(crate) fn new(store: Arc<dyn Store>, seed: u64, trouble: u32) -> Self {
         let dice = Mutex::new(StdRng::seed_from_u64(seed));
-        Self { store, dice, trouble, cut: AtomicBool::new(false) }
+        Self { store, dice, trouble, pace: Duration::ZERO, cut: AtomicBool::new(false) }
+    }
+
+    /// A good line to a store that takes its time.
+    pub(crate) fn paced(store: Arc<dyn Store>, pace: Duration) -> Self {
+        Self { pace, ..Self::new(store, 0, 0) }
     }
 
     pub(crate) fn cut(&self, cut: bool) {
@@ -63,6 +70,9 @@ impl Line {
         if self.cut.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             return lost();
+        }
+        if !self.pace.is_zero() {
+            tokio::time::sleep(self.pace).await;
         }
         match self.fault() {
             Fault::None => {}

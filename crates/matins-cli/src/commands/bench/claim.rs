@@ -15,7 +15,7 @@ use matins_core::lifecycle::{Outcome, Settlement, Trace, later, settle};
 use matins_core::rate::Rate;
 use matins_core::retry::RetryPolicy;
 use matins_core::store::{ClaimRequest, PoolChange, SettingChange, Store, TypeLimit, Types};
-use matins_core::task::{Claimed, Name, NewTask, WorkerId};
+use matins_core::task::{Claimed, ErrorClass, Name, NewTask, TaskError, WorkerId};
 use matins_runtime::client::new_id;
 
 use super::Size;
@@ -25,7 +25,7 @@ use super::workbench::Workbench;
 use crate::failure::{Failure, Result};
 
 /// Tasks of one call while a store is filled.
-const FILL: usize = 5_000;
+pub(super) const FILL: usize = 5_000;
 
 pub(super) const KIND: &str = "noop";
 /// A type that the worker does not run, one with a rate that is spent, one whose key is taken.
@@ -114,8 +114,16 @@ pub(super) struct Shelf {
 
 impl Shelf {
     pub(super) fn on(store: Arc<dyn Store>, pool: Option<Name>) -> Self {
-        let kinds = [KIND, LIMITED, KEYED].into_iter().map(Name::from).collect();
-        Self { store, worker: WorkerId("bench".into()), pool, kinds: Arc::new(kinds) }
+        Self::of_types(store, pool, [KIND, LIMITED, KEYED].map(Name::from))
+    }
+
+    pub(super) fn of_types(
+        store: Arc<dyn Store>,
+        pool: Option<Name>,
+        kinds: impl IntoIterator<Item = Name>,
+    ) -> Self {
+        let kinds = Arc::new(kinds.into_iter().collect());
+        Self { store, worker: WorkerId("bench".into()), pool, kinds }
     }
 
     async fn fill(
@@ -212,14 +220,13 @@ impl Shelf {
         Ok(self.store.claim(request).await.map_err(node::said)?.claimed)
     }
 
-    async fn settle(&self, claimed: &[Claimed]) -> Result<()> {
+    async fn settle(&self, claimed: &[Claimed], outcome: fn(&Claimed) -> Outcome) -> Result<()> {
         let now = Timestamp::now();
         let policy = RetryPolicy::default();
-        let completed = |claimed: &Claimed| -> Settlement {
-            let outcome = Outcome::Completed { result: None, result_dropped_bytes: None };
-            settle(claimed, outcome, Trace::default(), &policy, now, 0.0)
+        let ended = |claimed: &Claimed| -> Settlement {
+            settle(claimed, outcome(claimed), Trace::default(), &policy, now, 0.0)
         };
-        let items = claimed.iter().map(completed).collect();
+        let items = claimed.iter().map(ended).collect();
         self.store.settle(items).await.map_err(node::said).map(drop)
     }
 
@@ -235,7 +242,14 @@ impl Shelf {
     /// Runs at most `max` tasks; how many there were.
     pub(super) async fn run(&self, max: usize) -> Result<usize> {
         let claimed = self.hand_out(max).await?;
-        self.settle(&claimed).await?;
+        self.settle(&claimed, completed).await?;
+        Ok(claimed.len())
+    }
+
+    /// Makes dead letters of at most `max` tasks; how many there were.
+    pub(super) async fn fail(&self, max: usize) -> Result<usize> {
+        let claimed = self.hand_out(max).await?;
+        self.settle(&claimed, hopeless).await?;
         Ok(claimed.len())
     }
 
@@ -248,8 +262,20 @@ impl Shelf {
             let what = format!("a claim of {tasks} brought {}", claimed.len());
             return Err(Failure::failed(what));
         }
-        self.settle(&claimed).await?;
+        self.settle(&claimed, completed).await?;
         self.put(tasks, |_| {}).await?;
         Ok(time)
     }
+}
+
+const fn completed(_: &Claimed) -> Outcome {
+    Outcome::Completed { result: None, result_dropped_bytes: None }
+}
+
+/// For one of a few reasons.
+fn hopeless(claimed: &Claimed) -> Outcome {
+    const REASONS: [&str; 5] = ["refused", "denied", "missing", "broken", "late"];
+    let reason = REASONS[claimed.claim.fence as usize % REASONS.len()];
+    let error = TaskError::new(ErrorClass::Exit, reason);
+    Outcome::Failed { error, permanent: true, retry_after: None }
 }

@@ -9,16 +9,19 @@ pub(super) mod throughput;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use matins_core::store::Store;
+use matins_core::task::Name;
 use matins_store::postgres::bare::{self, Bare, Scratch};
 use matins_store::postgres::filling::Filling;
 use matins_store::postgres::{self, Migrate};
 use matins_store::{PostgresStore, RedisStore, redis};
+use serde_json::json;
 
 use super::Size;
 use super::claim::{self, Amounts, KIND, SMALL, Shelf};
 use super::figures::{Figures, Spec, Unit};
 use super::latency::{self, Probe};
 use super::node::{self, POOL};
+use super::views::{self, Stand};
 use super::workbench::Workbench;
 use crate::failure::{Failure, Result};
 
@@ -29,6 +32,9 @@ const COMMIT: Spec = Spec {
     unit: Unit::Millis,
     against: &[],
 };
+
+/// About 30 bytes, as small tasks are.
+const PAYLOAD: &str = r#"{"n":12345,"day":"2026-11-29"}"#;
 
 /// Where the databases of a run are made.
 pub(super) struct Server {
@@ -85,14 +91,26 @@ impl Server {
     }
 
     async fn in_front(&self, scratch: &Scratch, address: &str) -> Result<RedisStore> {
-        let prefix = format!("{{{}}}:", scratch.name());
-        let options = redis::Options { prefix, ..redis::Options::default() };
+        let options = redis::Options { prefix: prefix(scratch), ..redis::Options::default() };
         RedisStore::open(self.plain(scratch).await?, address, options).await.map_err(node::said)
     }
 
-    /// A worker that claims with its own hands. Hints are of one pool.
+    /// The same in the words of a configuration.
+    fn named(&self, scratch: &Scratch) -> String {
+        let store = format!("store: {}\n", json!(scratch.url()));
+        let Some(address) = &self.redis else { return store };
+        let prefix = prefix(scratch);
+        format!("{store}redis: {}\nredis_prefix: {}\n", json!(address), json!(prefix))
+    }
+
+    /// Where a worker claims. Hints are of one pool.
+    fn pool(&self) -> Option<Name> {
+        self.redis.is_some().then(|| POOL.into())
+    }
+
+    /// A worker that claims with its own hands.
     fn shelf(&self, store: Arc<dyn Store>) -> Shelf {
-        Shelf::on(store, self.redis.is_some().then(|| POOL.into()))
+        Shelf::on(store, self.pool())
     }
 
     /// Drops what was made so far.
@@ -108,6 +126,10 @@ impl Server {
         }
         Ok(())
     }
+}
+
+fn prefix(scratch: &Scratch) -> String {
+    format!("{{{}}}:", scratch.name())
 }
 
 pub(super) async fn measure_latency(
@@ -158,7 +180,7 @@ async fn shelf(bench: &Workbench, server: &Server, name: &str, amounts: Amounts)
     let filling = Filling {
         pool: POOL,
         kind: KIND,
-        payload: r#"{"n":12345,"day":"2026-11-29"}"#,
+        payload: PAYLOAD,
         pending: amounts.pending,
         later: amounts.later,
         finished: amounts.finished,
@@ -168,4 +190,35 @@ async fn shelf(bench: &Workbench, server: &Server, name: &str, amounts: Amounts)
     let shelf = server.shelf(store);
     shelf.block(amounts.blocked).await?;
     Ok(shelf)
+}
+
+pub(super) async fn measure_views(
+    bench: &Workbench,
+    server: &Server,
+    size: &Size,
+    figures: &mut Figures,
+) -> Result<()> {
+    let mut stands = Vec::new();
+    for (name, amounts) in views::NAMES.into_iter().zip(views::amounts(size)) {
+        bench.says(format!("views: filling the database with {name} tasks"));
+        let scratch = server.database().await?;
+        let store = server.open(&scratch).await?;
+        let filling = Filling {
+            pool: POOL,
+            kind: KIND,
+            payload: PAYLOAD,
+            pending: amounts.pending,
+            later: amounts.later,
+            finished: amounts.finished,
+            days_ago: 0,
+        };
+        filling.pour(&scratch).await.map_err(node::said)?;
+        views::bury(&store, server.pool(), amounts.dead).await?;
+        store.close().await.map_err(node::said)?;
+        let place = bench.place(name)?;
+        stands.push(Stand::open(bench, size, place, &server.named(&scratch), amounts).await?);
+    }
+    views::compare(bench, size, figures, &stands).await?;
+    drop(stands);
+    server.clear().await
 }

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::Size;
 use super::figures::{Figures, Spec, Unit};
-use super::idle::cpu_time;
 use super::node::{self, Node, POOL};
+use super::served::cpu_time;
 use super::workbench::Workbench;
 use crate::failure::{Failure, Result};
 

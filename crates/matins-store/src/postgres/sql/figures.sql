@@ -8,10 +8,13 @@
 -- first few of each lane in line, and how many it has; overdue schedules.
 WITH sums AS MATERIALIZED (
     SELECT lane, place, sum(n)::bigint AS n, count(*) AS changes FROM matins.tally GROUP BY 1, 2
+), spread AS MATERIALIZED (
+    SELECT l.type FROM sums AS s JOIN matins.lane AS l ON l.id = s.lane
+    WHERE s.place = 1 AND s.n > 0 GROUP BY l.type HAVING count(*) > 1
 ), rivals AS MATERIALIZED (
     SELECT s.type, s.key, s.lane, s.ord, s.seq, coalesce(u.running, 0) AS running
     FROM matins.slot AS s LEFT JOIN matins.turn AS u ON u.type = s.type AND u.key = s.key
-    WHERE s.stage = 0 AND EXISTS (
+    WHERE EXISTS (SELECT 1 FROM spread) AND s.stage = 0 AND EXISTS (
         SELECT 1 FROM matins.slot AS o
         WHERE o.type = s.type AND o.key = s.key AND o.stage = 0 AND o.lane <> s.lane)
 ), places AS (

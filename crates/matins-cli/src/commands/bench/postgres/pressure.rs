@@ -17,7 +17,7 @@ use super::super::enqueue::BATCH;
 use super::super::figures::{Figures, Spec, Unit, per_second};
 use super::super::node::{self, POOL};
 use super::super::workbench::Workbench;
-use super::Server;
+use super::{PAYLOAD, Server};
 use crate::failure::Result;
 
 const fn rate(name: &'static str, what: &'static str, against: &'static [&'static str]) -> Spec {
@@ -41,11 +41,10 @@ const BACKLOG: usize = 10_000;
 async fn filled(server: &Server, finished: usize) -> Result<Shelf> {
     let scratch = server.database().await?;
     let store = server.open(&scratch).await?;
-    let payload = r#"{"n":12345,"day":"2026-11-29"}"#;
     let filling = Filling {
         pool: POOL,
         kind: KIND,
-        payload,
+        payload: PAYLOAD,
         pending: BACKLOG,
         later: 0,
         finished,
