@@ -706,3 +706,42 @@ async fn an_overlap_is_kept_in_the_dark() {
     balanced(&inspector, "one").await;
     sound(&inspector).await;
 }
+
+/// Whoever can write to Redis and has no key brings nothing in, and holds nothing up.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_write_into_redis_does_no_harm() {
+    let bed = Bed::new().await;
+    let node = bed.node("a").await;
+    node.store.enqueue(vec![due(1)], Timestamp::now()).await.unwrap();
+    mirrored(&bed, 1).await;
+    let eval = |script: &str| bed.redis.ask(&["eval", script, "0"]);
+    eval(r"redis.call('XADD', 'matins:journal', '*', 'entry', '\255\254')");
+    eval(r"redis.call('SADD', 'matins:mirror:dark', '\255')");
+    until("no entry is put aside", async || bed.redis.ask(&["xlen", "matins:journal"]) == "0")
+        .await;
+    node.cut_pg().await;
+    bed.redis.ask(&["set", "matins:mirror:fence", "9223372036854775000"]);
+    let known = bed.redis.ask(&["hget", "matins:mirror:tasks", &id(1).to_string()]);
+    let forged = known.replace(&id(1).to_string(), &id(2).to_string());
+    bed.redis.ask(&["hset", "matins:mirror:tasks", &id(2).to_string(), &forged]);
+    bed.redis.ask(&["zadd", "matins:mirror:line:default", "0", &id(2).to_string()]);
+    let claimed = node.claim(5).await;
+    let ids: Vec<TaskId> = claimed.iter().map(|one| one.task.id).collect();
+    assert_eq!(ids, [id(1)], "the other one is forged");
+    assert_eq!(node.finish(&claimed[0]).await, Settled::Done(State::Completed));
+    node.heal().await;
+    let inspector = bed.inspector().await;
+    assert_eq!(state(&inspector, 1).await, State::Completed);
+    assert_eq!(inspector.task(id(2)).await.unwrap(), None);
+    for (n, key) in (10..).zip(["mirror:claims", "mirror:leases", "mirror:later", "journal"]) {
+        bed.redis.ask(&["del", &format!("matins:{key}")]);
+        bed.redis.ask(&["set", &format!("matins:{key}"), "x"]);
+        node.store.enqueue(vec![due(n)], Timestamp::now()).await.unwrap();
+        until(key, async || {
+            node.work().await;
+            state(&inspector, n).await == State::Completed
+        })
+        .await;
+    }
+    sound(&inspector).await;
+}

@@ -91,29 +91,37 @@ impl Seal {
 
     /// One text. A payload in it may have line ends of its own.
     pub fn close(&self, entry: &Entry) -> serde_json::Result<String> {
-        let text = serde_json::to_string(entry)?;
-        Ok(match &self.0 {
+        Ok(self.close_text(&serde_json::to_string(entry)?))
+    }
+
+    pub fn open(&self, line: &str) -> Result<Entry, Unsealed> {
+        let text = self.open_text(line)?;
+        serde_json::from_str(text).map_err(|error| Unsealed::Garbled(error.to_string()))
+    }
+
+    /// Any text.
+    pub fn close_text(&self, text: &str) -> String {
+        match &self.0 {
             None => format!("{NO_SEAL} {text}"),
             Some(key) => {
-                let code = Self::code(key, &text).finalize().into_bytes();
+                let code = Self::code(key, text).finalize().into_bytes();
                 let mut line = String::with_capacity(2 * code.len() + 1 + text.len());
                 for byte in code {
                     let _ = write!(line, "{byte:02x}");
                 }
-                line + " " + &text
+                line + " " + text
             }
-        })
+        }
     }
 
-    pub fn open(&self, line: &str) -> Result<Entry, Unsealed> {
-        let garbled = |what: String| Unsealed::Garbled(what);
-        let (code, text) =
-            line.split_once(' ').ok_or_else(|| garbled("it has no seal in front".to_owned()))?;
+    pub fn open_text<'t>(&self, line: &'t str) -> Result<&'t str, Unsealed> {
+        let no_seal = || Unsealed::Garbled("it has no seal in front".to_owned());
+        let (code, text) = line.split_once(' ').ok_or_else(no_seal)?;
         if let Some(key) = &self.0 {
             let code = hex(code).ok_or(Unsealed::Forged)?;
             Self::code(key, text).verify_slice(&code).map_err(|_| Unsealed::Forged)?;
         }
-        serde_json::from_str(text).map_err(|error| garbled(error.to_string()))
+        Ok(text)
     }
 }
 

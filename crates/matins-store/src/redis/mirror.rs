@@ -97,6 +97,19 @@ pub struct MirrorOptions {
 /// Of an outage lease: clocks may differ in speed, and a run must have ended before.
 const MARGIN: Duration = Duration::from_secs(2);
 
+/// What the keys are that its scripts use.
+const KINDS: [(&str, &str); 9] = [
+    ("mirror:tasks", "hash"),
+    ("mirror:index", "hash"),
+    ("mirror:later", "zset"),
+    ("mirror:claims", "hash"),
+    ("mirror:leases", "zset"),
+    ("mirror:dark", "set"),
+    ("mirror:fence", "string"),
+    ("mirror:holders", "hash"),
+    ("journal", "stream"),
+];
+
 /// How exactly the end of an outage lease is written down.
 const KEPT_EVERY_NS: u64 = 10_000_000_000;
 
@@ -398,9 +411,31 @@ impl Mirror {
         Some(call)
     }
 
+    /// Somebody else wrote keys of another kind: they go, and this Redis counts as another one,
+    /// because what was in them is lost.
+    async fn clear_away(&self) -> Result<(), Miss> {
+        let limit = self.link.times.background;
+        for (name, kind) in KINDS {
+            let key = self.link.key(name);
+            let mut ask = redis::cmd("TYPE");
+            let found: String = self.link.command(limit, ask.arg(&key)).await?;
+            if found != kind && found != "none" {
+                tracing::error!(key, found, expected = kind, "somebody else wrote it: removed");
+                let mut remove = redis::cmd("DEL");
+                remove.arg(key).arg(self.link.key("mirror:epoch"));
+                let _: i64 = self.link.command(limit, &remove).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// What it answers; [`Miss::Away`] also when it is another Redis, or too late.
     async fn ask(&self, call: &ScriptInvocation<'_>) -> Result<Vec<String>, Miss> {
-        let mut answer = self.link.script::<Vec<String>>(self.link.times.background, call).await?;
+        let answer = self.link.script::<Vec<String>>(self.link.times.background, call).await;
+        if answer.as_ref().is_err_and(Miss::is_wrong_type) {
+            self.clear_away().await?;
+        }
+        let mut answer = answer?;
         match answer.first().map(String::as_str) {
             Some("ok") => {
                 answer.remove(0);

@@ -157,6 +157,17 @@ impl Outage {
         self.journal.seal.close(entry).map_err(|error| StoreError::Broken(error.to_string()))
     }
 
+    /// A text that only who has the journal's key can have written.
+    pub(super) fn seal_text(&self, text: &str) -> String {
+        self.journal.seal.close_text(text)
+    }
+
+    /// What was sealed; `None`: others wrote it.
+    pub(super) fn unseal<'t>(&self, sealed: &'t str) -> Option<&'t str> {
+        let opened = self.journal.seal.open_text(sealed);
+        opened.inspect_err(|why| tracing::error!(%why, "refused what lies in Redis")).ok()
+    }
+
     /// Safe on this node's disk when it returns.
     pub(super) async fn spool_these(&self, texts: Vec<String>) -> Result<()> {
         match texts.is_empty() {
@@ -426,6 +437,11 @@ impl Outage {
         let (mut from, end) = (0, self.spool().end());
         while from < end {
             let read = self.spool().read(from, READ).map_err(failed)?;
+            if read.texts.is_empty() {
+                let path = self.spool().tear(from).map_err(failed)?;
+                tracing::error!(kept = %path.display(), "the spool was damaged: its end is no entry");
+                break;
+            }
             for texts in read.texts.chunks(STEP) {
                 for (text, why) in self.apply(texts).await? {
                     let path = self.spool().put_aside(text).map_err(failed)?;
@@ -542,12 +558,12 @@ impl Outage {
     }
 }
 
-/// An entry of the stream: its place, and fields with their values.
-type Streamed = (String, Vec<(String, String)>);
+/// An entry of the stream: its place, and fields with their values. Anybody may have written it.
+type Streamed = (String, Vec<(Vec<u8>, Vec<u8>)>);
 
-fn text(fields: &[(String, String)]) -> String {
-    let entry = fields.iter().find(|(name, _)| name == "entry");
-    entry.map(|(_, text)| text.clone()).unwrap_or_default()
+fn text(fields: &[(Vec<u8>, Vec<u8>)]) -> String {
+    let entry = fields.iter().find(|(name, _)| name == b"entry");
+    entry.map(|(_, text)| String::from_utf8_lossy(text).into_owned()).unwrap_or_default()
 }
 
 fn late() -> StoreError {

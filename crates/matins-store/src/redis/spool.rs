@@ -50,18 +50,14 @@ impl Spool {
         }
         let length = spool.file.metadata()?.len();
         if length > spool.end {
-            let aside = path.with_extension("torn");
-            let mut torn = OpenOptions::new().append(true).create(true).mode(0o600).open(&aside)?;
-            spool.file.seek(SeekFrom::Start(spool.end))?;
-            io::copy(&mut spool.file, &mut torn)?;
-            torn.sync_all()?;
+            let bytes = length - spool.end;
+            let kept = spool.tear(spool.end)?;
             tracing::warn!(
-                bytes = length - spool.end,
-                kept = %aside.display(),
-                "the end of the journal {} was half-written; it was promised to nobody",
+                bytes,
+                kept = %kept.display(),
+                "the end of the journal {} was half-written or damaged",
                 path.display()
             );
-            spool.file.set_len(spool.end)?;
         }
         Ok(spool)
     }
@@ -107,6 +103,18 @@ impl Spool {
             return self.read(from, needed);
         }
         Ok(contents)
+    }
+
+    /// Moves what is behind a place, and no text, to where a person finds it; answers where.
+    pub(super) fn tear(&mut self, from: u64) -> io::Result<PathBuf> {
+        let path = self.path.with_extension("torn");
+        let mut torn = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        self.file.seek(SeekFrom::Start(from))?;
+        io::copy(&mut self.file, &mut torn)?;
+        torn.sync_all()?;
+        self.file.set_len(from)?;
+        self.end = from;
+        Ok(path)
     }
 
     /// Forgets everything, if there is nothing behind `end`.
@@ -199,6 +207,23 @@ mod tests {
         assert_eq!(spool.read(end, READ).unwrap().texts, texts(&["d"]));
         assert!(spool.forget(spool.end()).unwrap());
         assert_eq!(Spool::open(&path).unwrap().end(), 0);
+    }
+
+    #[test]
+    fn what_was_damaged_meanwhile_does_not_hold_up_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n.journal");
+        let mut spool = Spool::open(&path).unwrap();
+        spool.append(&texts(&["first", "second", "third"])).unwrap();
+        let length = spool.end();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length - 3).unwrap();
+        let read = spool.read(0, READ).unwrap();
+        assert_eq!(read.texts, texts(&["first", "second"]));
+        assert!(read.end < spool.end() && spool.read(read.end, READ).unwrap().texts.is_empty());
+        spool.tear(read.end).unwrap();
+        assert_eq!(spool.end(), read.end);
+        assert_eq!(std::fs::read_to_string(path.with_extension("torn")).unwrap(), "5 thi");
+        assert!(spool.forget(read.end).unwrap());
     }
 
     #[test]

@@ -274,6 +274,9 @@ $$;
 CREATE FUNCTION fence_above(p_fence bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(1835103846, 1);
+    IF p_fence > (SELECT last_value FROM fence_seq) + (1::bigint << 46) THEN
+        RAISE EXCEPTION 'fence % was never handed out', p_fence USING ERRCODE = 'check_violation';
+    END IF;
     PERFORM setval('fence_seq', p_fence) FROM fence_seq WHERE last_value < p_fence;
 END $$;
 

@@ -15,7 +15,7 @@ use matins_core::task::{Claim, Claimed, Durability, NewTask, State, Task, TaskId
 use uuid::Uuid;
 
 use super::super::link::Miss;
-use super::push::{entries, entry, may_be_mirrored};
+use super::push::{entry, may_be_mirrored};
 use super::{FENCE_GAP, Held, MARGIN, Mirror, now_ns};
 
 /// The right to work in the dark, as it is now.
@@ -130,7 +130,10 @@ impl Mirror {
         call.arg(right.generation).arg(&right.note).arg(self.lease().as_millis() as u64);
         for (nth, due) in said.get(1..).unwrap_or_default().chunks_exact(3).enumerate() {
             let [id, attempt, text] = due else { continue };
-            let Ok(task) = serde_json::from_str::<Task>(text) else { continue };
+            let Some(task) = self.opened::<Task>(text) else { continue };
+            if task.id.to_string() != *id || task.attempt.to_string() != *attempt {
+                continue;
+            }
             let task = Task {
                 state: State::Running,
                 attempt: task.attempt + 1,
@@ -145,7 +148,7 @@ impl Mirror {
                 member: self.id,
                 episode: right.episode,
             };
-            let kept = text_of(&dark)?;
+            let kept = self.seal(&text_of(&dark)?);
             let change = Change::Claim(Box::new(dark));
             let journalled = outage.seal(&Entry { id: Uuid::new_v4(), at: request.now, change })?;
             call.arg(id).arg(attempt).arg(claim.fence).arg(kept).arg(&journalled);
@@ -267,7 +270,8 @@ impl Mirror {
             let held = self.held().get(&item.claim.fence).map(|held| held.claimed.task.clone());
             let task = held.or_else(|| others.get(&item.claim.id).cloned());
             let again = task.and_then(|task| item.again(&task)).filter(may_be_mirrored);
-            let again = again.map(|task| entry(&task, generation)).transpose()?;
+            let again =
+                again.map(|task| entry(&task, generation, |text| self.seal(text))).transpose()?;
             let change = Change::Settle(Box::new((*item).clone()));
             let text = outage.seal(&Entry { id: Uuid::new_v4(), at: item.finished_at, change })?;
             call.arg(item.claim.id.to_string()).arg(item.claim.fence);
@@ -308,7 +312,7 @@ impl Mirror {
         let mut call = self.begin(script, identity).ok_or_else(|| away("no clock"))?;
         call.arg(limit);
         let said = self.ask(&call).await.map_err(missed)?;
-        Ok(said.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
+        Ok(said.iter().filter_map(|text| self.opened(text)).collect())
     }
 
     /// The claims of a process that died in the dark are over, and need not lapse. `false`: it could
@@ -324,7 +328,7 @@ impl Mirror {
         else {
             return false;
         };
-        let kept = |claim: &String| serde_json::from_str(claim.splitn(4, '\t').nth(3)?).ok();
+        let kept = |claim: &String| self.opened(claim.splitn(4, '\t').nth(3)?);
         let claims = claims.iter().filter_map(kept);
         let over: Vec<DarkClaim> = claims
             .filter(|kept: &DarkClaim| kept.member == self.id && kept.episode < right.episode)
@@ -400,7 +404,8 @@ impl Mirror {
             |task: &NewTask| Task { durability: Durability::Redis, ..Task::from_new(task, now) };
         let horizon =
             Timestamp::now().saturating_add(self.options.horizon).unwrap_or(Timestamp::MAX);
-        let tasks = tasks.iter().map(as_task).filter(|task| {
+        // One that brings its id may be the repeat of one that has run.
+        let tasks = tasks.iter().filter(|task| !task.client_id).map(as_task).filter(|task| {
             may_be_mirrored(task)
                 && self.options.types.contains(&task.kind)
                 && task.run_at <= horizon
@@ -410,7 +415,7 @@ impl Mirror {
             let Some(call) = self.begin(&self.link.scripts.mirror.push, &right.identity) else {
                 return;
             };
-            let Ok(found) = entries(some, right.generation) else { return };
+            let Ok(found) = self.entries(some, right.generation) else { return };
             if let Err(error) = self.put(call, Some(&right.note), found).await {
                 tracing::debug!(%error, "new tasks wait for PostgreSQL");
                 return;

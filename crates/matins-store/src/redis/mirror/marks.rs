@@ -30,6 +30,9 @@ const KIND: &str = "mark";
 /// Most that one reading looks at.
 const AHEAD: usize = 10_000;
 
+/// What a node's clock may differ from that of Redis by.
+const CLOCKS_APART: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Of nobody who holds it.
 const NOBODY: &str = "-";
 
@@ -61,11 +64,12 @@ fn is_fit(state: &ScheduleState) -> bool {
 }
 
 /// Its entry; `None`: it waits for nothing, or cannot be judged.
-fn entry(kept: &Kept, generation: u64) -> Result<Option<String>> {
+fn entry(kept: &Kept, generation: u64, seal: impl Fn(&str) -> String) -> Result<Option<String>> {
     let Some(due) = kept.state.next_due.filter(|_| is_fit(&kept.state)) else { return Ok(None) };
     let (rev, due) = (kept.state.rev, due.as_microsecond());
     let text =
         serde_json::to_string(kept).map_err(|error| StoreError::Broken(error.to_string()))?;
+    let text = seal(&text);
     Ok(Some(format!("{rev}\t{generation}\t{due}\t{due}\t{LINE}\t{KIND}\t{text}")))
 }
 
@@ -106,13 +110,15 @@ impl Mirror {
 
     /// What is pushed of them: id, entry, holder.
     pub(super) fn marks_to_push(
+        &self,
         marks: &[Ahead],
         generation: u64,
     ) -> Result<Vec<(Uuid, String, String)>> {
         let mut pushed = Vec::with_capacity(marks.len());
         for Ahead { kept, holder } in marks {
             let holder = holder.map_or_else(|| NOBODY.to_owned(), |id| id.to_string());
-            pushed.extend(entry(kept, generation)?.map(|text| (kept.state.uid, text, holder)));
+            let text = entry(kept, generation, |text| self.seal(text))?;
+            pushed.extend(text.map(|text| (kept.state.uid, text, holder)));
         }
         Ok(pushed)
     }
@@ -144,6 +150,7 @@ impl Mirror {
         let outage = self.outage.as_ref().ok_or_else(|| away("it has no journal"))?;
         outage.must_be_durable().await?;
         let settings = self.known_settings().ok_or_else(|| away("no settings are known"))?;
+        self.must_know_the_time(now)?;
         if settings.frozen.is_some() {
             // Somebody who sees the database may have ended that.
             return Ok((Vec::new(), soon(now)));
@@ -152,8 +159,12 @@ impl Mirror {
         let mut call = self.begin(script, &right.identity).ok_or_else(|| away("no clock"))?;
         call.arg(right.generation).arg(LINE).arg(limit).arg("").arg("").arg(KIND);
         let said = self.ask(&call).await.map_err(missed)?;
-        let texts = said.get(1..).unwrap_or_default().chunks_exact(3).map(|due| &due[2]);
-        let due: Vec<Kept> = texts.filter_map(|text| serde_json::from_str(text).ok()).collect();
+        let due = said.get(1..).unwrap_or_default().chunks_exact(3).filter_map(|due| {
+            let kept: Kept = self.opened(&due[2])?;
+            let same = kept.state.uid.to_string() == due[0] && kept.state.rev.to_string() == due[1];
+            same.then_some(kept)
+        });
+        let due: Vec<Kept> = due.collect();
         let held = self.held_ones(&due).await.map_err(missed)?;
         let one = |Kept { state, failures_in_row }: Kept| {
             let active = u32::from(held.contains(&state.uid));
@@ -162,6 +173,19 @@ impl Mirror {
         // What is due by the clock of Redis and not by this one's waits for it.
         let is_due = |kept: &Kept| kept.state.next_due.is_some_and(|due| due <= now);
         Ok((due.into_iter().filter(is_due).map(one).collect(), soon(now)))
+    }
+
+    /// The clock of the dark is that of Redis: a node whose own is another decides nothing.
+    fn must_know_the_time(&self, now: Timestamp) -> Result<()> {
+        let (shown, at) = self.regime().clock.ok_or_else(|| away("no clock"))?;
+        let there = i128::from(shown) + at.elapsed().as_millis() as i128;
+        let off = i128::from(now.as_millisecond()) - there;
+        match off.unsigned_abs() <= CLOCKS_APART.as_millis() {
+            true => Ok(()),
+            false => Err(away(format!(
+                "this node's clock is {off} ms off that of Redis, and no schedule fires by it"
+            ))),
+        }
     }
 
     /// Of these, the schedules whose last task is not known to have ended.
@@ -234,6 +258,7 @@ impl Mirror {
             return Err(away("it is back"));
         }
         let right = self.right()?;
+        self.must_know_the_time(now)?;
         let outage = self.outage.as_ref().ok_or_else(|| away("it has no journal"))?;
         let script = &self.link.scripts.mirror.fire;
         let mut call = self.begin(script, &right.identity).ok_or_else(|| away("no clock"))?;
@@ -244,7 +269,7 @@ impl Mirror {
             let change = Change::Fire(Box::new(plan.clone()));
             let text = outage.seal(&Entry { id: Uuid::new_v4(), at: now, change })?;
             let kept = Kept { state: plan.state.clone(), failures_in_row: 0 };
-            let mark = entry(&kept, right.generation)?.unwrap_or_default();
+            let mark = entry(&kept, right.generation, |text| self.seal(text))?.unwrap_or_default();
             let as_task = |start: &matins_core::schedule::Start| Task {
                 durability: Durability::Redis,
                 ..Task::from_new(&start.task, now)
@@ -254,7 +279,8 @@ impl Mirror {
             call.arg(&uid).arg(plan.expected_rev).arg(mark).arg(&text);
             call.arg(holder(plan).map(|id| id.to_string()).unwrap_or_default()).arg(tasks.len());
             for task in &tasks {
-                call.arg(task.id.to_string()).arg(task_entry(task, right.generation)?);
+                call.arg(task.id.to_string())
+                    .arg(task_entry(task, right.generation, |text| self.seal(text))?);
             }
             texts.insert(uid, text);
         }

@@ -26,23 +26,43 @@ const EVERY: Duration = Duration::from_secs(3);
 const STEP: usize = 500;
 
 /// What of a task is in Redis: attempt and generation, and the task.
-pub(super) fn entry(task: &Task, generation: u64) -> Result<String, StoreError> {
+pub(super) fn entry(
+    task: &Task,
+    generation: u64,
+    seal: impl Fn(&str) -> String,
+) -> Result<String, StoreError> {
     let order = order_key(task.run_at, task.priority);
     let (attempt, run_at, pool, kind) =
         (task.attempt, task.run_at.as_microsecond(), &task.pool, &task.kind);
     let text =
         serde_json::to_string(task).map_err(|error| StoreError::Broken(error.to_string()))?;
+    let text = seal(&text);
     Ok(format!("{attempt}\t{generation}\t{order}\t{run_at}\t{pool}\t{kind}\t{text}"))
 }
 
-pub(super) fn entries(
-    tasks: &[Task],
-    generation: u64,
-) -> Result<Vec<(Uuid, String, String)>, StoreError> {
-    tasks.iter().map(|task| Ok((task.id.0, entry(task, generation)?, String::new()))).collect()
-}
-
 impl Mirror {
+    /// What is in Redis is sealed as the journal is.
+    pub(super) fn seal(&self, text: &str) -> String {
+        self.outage.as_ref().map_or_else(|| text.to_owned(), |outage| outage.seal_text(text))
+    }
+
+    /// What a sealed text of Redis says; `None`: others wrote it.
+    pub(super) fn opened<T: serde::de::DeserializeOwned>(&self, sealed: &str) -> Option<T> {
+        serde_json::from_str(self.outage.as_ref()?.unseal(sealed)?).ok()
+    }
+
+    pub(super) fn entries(
+        &self,
+        tasks: &[Task],
+        generation: u64,
+    ) -> Result<Vec<(Uuid, String, String)>, StoreError> {
+        let one = |task: &Task| {
+            let text = entry(task, generation, |text| self.seal(text))?;
+            Ok((task.id.0, text, String::new()))
+        };
+        tasks.iter().map(one).collect()
+    }
+
     /// The generation and the Redis that may be mirrored to now.
     fn target(&self) -> Option<(u64, String)> {
         let regime = self.regime();
@@ -99,7 +119,7 @@ impl Mirror {
     async fn push_marks(&self, marks: &[Ahead]) -> Result<(), Trouble> {
         let Some((generation, redis)) = self.target() else { return Ok(()) };
         let Some(call) = self.begin(&self.link.scripts.mirror.push, &redis) else { return Ok(()) };
-        let found = Self::marks_to_push(marks, generation)?;
+        let found = self.marks_to_push(marks, generation)?;
         self.put(call, None, found).await
     }
 
@@ -118,7 +138,7 @@ impl Mirror {
             tasks.retain(|task| {
                 may_be_mirrored(task) && task.origin.is_none() && task.run_at <= horizon
             });
-            self.put(call, None, entries(&tasks, generation)?).await?;
+            self.put(call, None, self.entries(&tasks, generation)?).await?;
         }
         Ok(())
     }
@@ -193,7 +213,7 @@ impl Mirror {
         for some in missing_marks.chunks(STEP) {
             // Their clock begins before they are read.
             let Some(call) = self.begin(&self.link.scripts.mirror.push, &redis) else { break };
-            let found = Self::marks_to_push(&self.read_marks(some).await?, generation)?;
+            let found = self.marks_to_push(&self.read_marks(some).await?, generation)?;
             self.put(call, None, found).await?;
         }
         self.forget_ended().await

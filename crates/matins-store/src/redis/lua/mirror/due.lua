@@ -25,7 +25,10 @@ for _, id in ipairs(redis.call('ZRANGE', key('mirror:line:' .. pool), 0, max + 5
 end
 if ARGV[8] ~= '' then
     redis.call('SADD', key('mirror:dark'), ARGV[9])
-    local fence = math.max(tonumber(get('mirror:fence')) or 0, tonumber(ARGV[8]))
+    local floor = tonumber(ARGV[8])
+    local fence = math.max(tonumber(get('mirror:fence')) or 0, floor)
+    -- Out of all reason: somebody else wrote it. None of those that were handed out is met again.
+    if fence > floor + 2 ^ 44 then fence = floor + 2 ^ 43 + now_ms % 2 ^ 42 end
     redis.call('SET', key('mirror:fence'), text(fence + max))
     answer[2] = text(fence)
 end

@@ -9,6 +9,11 @@ local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local answer = {'ok', run_id .. ':' .. redis.call('GET', key('mirror:epoch')),
                 string.format('%.0f', now_ms)}
 for _, note in ipairs(redis.call('SMEMBERS', key('mirror:dark'))) do
-    answer[#answer + 1] = note
+    if string.match(note, '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') then
+        answer[#answer + 1] = note
+    else
+        -- No member wrote that.
+        redis.call('SREM', key('mirror:dark'), note)
+    end
 end
 return answer
