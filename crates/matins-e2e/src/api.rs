@@ -158,14 +158,20 @@ impl Api {
     ) -> Task {
         let mut last = None;
         let found = crate::wait::wait_for(within, || {
-            let task = self.task(id);
+            let answer = self.get(&format!("/tasks/{id}"));
+            if answer.status == 503 {
+                // What knows it is away at the moment.
+                last = Some(answer.json());
+                return None;
+            }
+            let task = Task(answer.expect(200).json());
             let holds = holds(&task);
-            last = Some(task.clone());
+            last = Some(task.0.clone());
             holds.then_some(task)
         });
         match found {
             Some(task) => task,
-            None => panic!("not within {within:?}: {what}: {:#}", last.expect("it was read").0),
+            None => panic!("not within {within:?}: {what}: {:#}", last.expect("it was asked")),
         }
     }
 
