@@ -27,7 +27,8 @@ impl Served {
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.arg("-c").arg(&config).arg("serve").stdin(Stdio::null());
         command.env_clear().envs(std::env::vars_os().filter(|(name, _)| name == "PATH"));
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let log = fs::File::create(folder.join("log")).map_err(failed)?;
+        command.stdout(Stdio::null()).stderr(log);
         let child = command.spawn().map_err(failed)?;
         Ok(Self { child, folder: folder.to_owned() })
     }
@@ -40,7 +41,7 @@ impl Served {
                 return Ok(file);
             }
             if begin.elapsed() > PATIENCE {
-                return Err(Failure::failed(format!("matins serve is not ready in {PATIENCE:?}")));
+                return Err(self.failed(&format!("matins serve is not ready in {PATIENCE:?}")));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -51,6 +52,13 @@ impl Served {
         let mut files = fs::read_dir(&self.folder).ok()?.flatten().map(|entry| entry.path());
         let file = files.find(|path| path.extension().is_some_and(|end| end == "server"))?;
         serde_json::from_str(&fs::read_to_string(file).ok()?).ok()
+    }
+
+    /// What went wrong, with what the server said last.
+    pub(super) fn failed(&self, what: &str) -> Failure {
+        let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        let last = log.lines().last().unwrap_or("nothing");
+        Failure::failed(format!("{what}; it said last: {last}"))
     }
 
     /// The way to it, for whoever may do anything.

@@ -20,8 +20,8 @@ use super::figures::{Figures, Spec, Unit, median, ms, percentile};
 use super::node;
 use super::served::Served;
 use super::workbench::{Place, Workbench};
-use crate::door::{HttpDoor, Request};
-use crate::failure::{Failure, Result};
+use crate::door::{Answer, HttpDoor, Request};
+use crate::failure::Result;
 
 const fn view(name: &'static str, what: &'static str) -> Spec {
     Spec { name, what, unit: Unit::Millis, against: &["the same with few tasks"] }
@@ -125,7 +125,7 @@ pub(super) async fn bury(store: &Arc<dyn Store>, pool: Option<Name>, n: usize) -
 /// A server that is looked at.
 pub(super) struct Stand {
     door: HttpDoor,
-    _served: Served,
+    served: Served,
     _place: Place,
 }
 
@@ -148,7 +148,7 @@ impl Stand {
                 .collect::<serde_json::Map<_, _>>()
         );
         let served = Served::start(place.path(), &format!("{store}tasks: {config}\n"))?;
-        let stand = Self { door: served.door().await?, _served: served, _place: place };
+        let stand = Self { door: served.door().await?, served: served, _place: place };
         let task = |kind| json!({"type": kind, "max_retries": 0});
         let tasks: Vec<Value> = types(size).map(task).collect();
         let request = Request::post(&["tasks", "batch"]).body(&tasks)?;
@@ -162,7 +162,7 @@ impl Stand {
             }
             if begin.elapsed() > PATIENCE {
                 let what = format!("the server does not show its tasks in {PATIENCE:?}");
-                return Err(Failure::failed(what));
+                return Err(stand.served.failed(&what));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -175,7 +175,10 @@ impl Stand {
 
     async fn time(&self, path: &str) -> Result<f64> {
         let begin = Instant::now();
-        self.door.ask(Request::plain(path)).await?.accepted()?;
+        let answer = self.door.ask(Request::plain(path)).await.and_then(Answer::accepted);
+        answer.map_err(|error| {
+            self.served.failed(&format!("{path}: {}", error.message.unwrap_or_default()))
+        })?;
         Ok(ms(begin.elapsed()))
     }
 }
