@@ -148,7 +148,7 @@ impl Stand {
                 .collect::<serde_json::Map<_, _>>()
         );
         let served = Served::start(place.path(), &format!("{store}tasks: {config}\n"))?;
-        let stand = Self { door: served.door().await?, served: served, _place: place };
+        let stand = Self { door: served.door().await?, served, _place: place };
         let task = |kind| json!({"type": kind, "max_retries": 0});
         let tasks: Vec<Value> = types(size).map(task).collect();
         let request = Request::post(&["tasks", "batch"]).body(&tasks)?;
