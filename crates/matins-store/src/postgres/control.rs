@@ -1,4 +1,4 @@
-//! What is short and must not wait behind the work: beats, pings, looks.
+//! What is short and must not wait behind the work: beats, pings.
 //!
 //! It goes through the session that listens, which is thereby seen to be alive, so a node needs no
 //! connection more for it; through another one while there is none, or where nobody listens.

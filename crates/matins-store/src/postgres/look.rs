@@ -41,7 +41,8 @@ impl PostgresStore {
         let now = At(request.now);
         let params: [Param<'_>; 9] =
             [&pools, &types, &lanes, &ords, &due, &gone, &upkeep, &lapsed_by, &now];
-        let row = self.control.rows(Sql::Look, &params).await?.into_iter().next();
+        // It reads what others may have locked: what is short must not wait behind it.
+        let row = self.work.one(Sql::Look, &params).await?;
         let row = row.ok_or_else(|| Failure::broken("no answer to a look"))?;
         self.check_schema(get(&row, 5)?, get(&row, 6)?)?;
         if gone {

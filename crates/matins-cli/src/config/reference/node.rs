@@ -19,8 +19,8 @@ pub(crate) static TOP: Section = Section {
             "store_connections",
             "number",
             "`3`",
-            "Connections of this node to a PostgreSQL store: one for beats, one that listens, the \
-             others for the work.",
+            "Connections of this node to a PostgreSQL store: one listens and is for beats, the \
+             others are for the work.",
         )
         .or_env(),
         key(
