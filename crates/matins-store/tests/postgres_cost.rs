@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use matins_core::lifecycle::{Outcome, Trace, settle};
+use matins_core::page::PageRequest;
 use matins_core::retry::RetryPolicy;
 use matins_core::store::{
-    ClaimBatch, ClaimRequest, Queue as _, Records as _, Retention, Store as _, Types,
+    ClaimBatch, ClaimRequest, Queue as _, Records as _, Retention, Store as _, TaskFilter, Types,
 };
 use matins_core::task::{NewTask, TaskId, WorkerId};
 use matins_core::{Json, store::Settled};
@@ -170,9 +171,9 @@ async fn the_end_of_a_run_costs_the_same_however_many_end_with_it() {
 }
 
 /// Everybody asks for the figures every ten seconds: they come from counters, also where each task
-/// has a concurrency key of its own.
+/// has a concurrency key of its own. And a list is read no further than its page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_look_at_nothing_of_which_there_are_many() {
+async fn figures_and_lists_look_at_nothing_of_which_there_are_many() {
     const KEYED: usize = 20_000;
     const ASKED: i64 = 10;
     let bed = Bed::new(Filling { pending: 20_000, finished: 20_000, ..Filling::default() }).await;
@@ -196,9 +197,11 @@ async fn figures_look_at_nothing_of_which_there_are_many() {
     for _ in 0..ASKED {
         let stats = bed.store.stats(now).await.unwrap();
         assert_eq!(stats.ready.values().sum::<u64>(), KEYED as u64 + 20_000);
+        let page = bed.store.tasks(&TaskFilter::default(), &PageRequest::default()).await.unwrap();
+        assert!(page.items.len() == 50 && page.next.is_some());
     }
     let rows = (read().await - before) / (ASKED + 1);
-    assert!(rows < 2_000, "{rows} rows for the figures");
+    assert!(rows < 2_000, "{rows} rows for the figures and a page");
     bed.end().await;
 }
 

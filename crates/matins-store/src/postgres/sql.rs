@@ -185,12 +185,16 @@ statements! {
 /// What is done again soon anyway must not hold others up for long.
 const UPKEEP_LIMIT: Duration = Duration::from_secs(5);
 
+/// Whoever looks must not hold up those who work.
+const VIEW_LIMIT: Duration = Duration::from_secs(2);
+
 /// A step of pruning may drop a day as a whole.
 const PRUNE_LIMIT: Duration = Duration::from_secs(10);
 
 impl Sql {
-    /// How long the database works on a statement of upkeep before it gives up: less than the store's
-    /// patience, so that it says so itself. What callers wait for has that patience alone.
+    /// How long the database works on a statement of upkeep, or of somebody who looks, before it
+    /// gives up: less than the store's patience, so that it says so itself. What work waits for has
+    /// that patience alone.
     pub(super) const fn limit(self) -> Option<Duration> {
         match self {
             Self::Prune => Some(PRUNE_LIMIT),
@@ -200,7 +204,18 @@ impl Sql {
             | Self::CatchUp
             | Self::TallyFold
             | Self::Figures
-            | Self::SlotRivals => Some(UPKEEP_LIMIT),
+            | Self::SlotRivals
+            | Self::DeadOldest => Some(UPKEEP_LIMIT),
+            Self::TaskWalk
+            | Self::TaskHits
+            | Self::DeadNewest
+            | Self::DeadGroups
+            | Self::AlertPage
+            | Self::AuditPage
+            | Self::OccurrencePage
+            | Self::SchedulePage
+            | Self::LaneAhead
+            | Self::Surroundings => Some(VIEW_LIMIT),
             _ => None,
         }
     }

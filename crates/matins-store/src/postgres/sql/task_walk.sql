@@ -1,21 +1,33 @@
 -- Purpose: numbers and ids of tasks that match, the last accepted first, within a range.
--- Index: task_pkey, history_seq, merged from the end of the range.
+-- Index: task_pkey, history_seq, each from the end of the range; or task_schedule, history_schedule.
+--
+-- Each table by itself, so that neither is read further than the page: one order over both would
+-- be a sort of all there is.
 SELECT x.seq, x.id FROM (
-    SELECT seq, id, state, lane, schedule, execution_key, tags FROM matins.task
-    WHERE seq < $1 AND seq >= $2
+    (SELECT t.seq, t.id FROM matins.task AS t
+    WHERE t.seq < $1 AND t.seq >= $2
+      AND ($3::integer[] IS NULL OR CASE
+            WHEN t.state > 0 THEN t.state
+            WHEN EXISTS (SELECT 1 FROM matins.running AS r WHERE r.id = t.id) THEN 1
+            ELSE 0 END = ANY($3))
+      AND ($4::integer[] IS NULL OR t.lane = ANY($4))
+      AND ($5::text IS NULL OR t.schedule = $5)
+      AND ($6::text IS NULL OR t.execution_key = $6)
+      AND ($7::text IS NULL OR $7 = ANY(t.tags))
+      AND ($8::text IS NULL OR t.lane = ANY($9) OR starts_with(t.execution_key, $8)
+           OR starts_with(t.id::text, lower($8))
+           OR EXISTS (SELECT 1 FROM unnest(t.tags) AS tag WHERE starts_with(tag, $8)))
+    ORDER BY t.seq DESC LIMIT $10)
     UNION ALL
-    SELECT seq, id, state, lane, schedule, execution_key, tags FROM matins.history
-    WHERE seq < $1 AND seq >= $2
-) AS x
-WHERE ($3::integer[] IS NULL OR CASE
-        WHEN x.state > 0 THEN x.state
-        WHEN EXISTS (SELECT 1 FROM matins.running AS r WHERE r.id = x.id) THEN 1
-        ELSE 0 END = ANY($3))
-  AND ($4::integer[] IS NULL OR x.lane = ANY($4))
-  AND ($5::text IS NULL OR x.schedule = $5)
-  AND ($6::text IS NULL OR x.execution_key = $6)
-  AND ($7::text IS NULL OR $7 = ANY(x.tags))
-  AND ($8::text IS NULL OR x.lane = ANY($9) OR starts_with(x.execution_key, $8)
-       OR starts_with(x.id::text, lower($8))
-       OR EXISTS (SELECT 1 FROM unnest(x.tags) AS tag WHERE starts_with(tag, $8)))
-ORDER BY x.seq DESC LIMIT $10
+    (SELECT h.seq, h.id FROM matins.history AS h
+    WHERE h.seq < $1 AND h.seq >= $2
+      AND ($3::integer[] IS NULL OR h.state = ANY($3))
+      AND ($4::integer[] IS NULL OR h.lane = ANY($4))
+      AND ($5::text IS NULL OR h.schedule = $5)
+      AND ($6::text IS NULL OR h.execution_key = $6)
+      AND ($7::text IS NULL OR $7 = ANY(h.tags))
+      AND ($8::text IS NULL OR h.lane = ANY($9) OR starts_with(h.execution_key, $8)
+           OR starts_with(h.id::text, lower($8))
+           OR EXISTS (SELECT 1 FROM unnest(h.tags) AS tag WHERE starts_with(tag, $8)))
+    ORDER BY h.seq DESC LIMIT $10)
+) AS x ORDER BY x.seq DESC LIMIT $10
