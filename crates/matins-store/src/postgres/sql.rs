@@ -186,7 +186,7 @@ statements! {
 const UPKEEP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Whoever looks must not hold up those who work.
-const VIEW_LIMIT: Duration = Duration::from_secs(2);
+const VIEW_LIMIT: Duration = Duration::from_secs(10);
 
 /// A step of pruning may drop a day as a whole.
 const PRUNE_LIMIT: Duration = Duration::from_secs(10);
