@@ -491,6 +491,26 @@ fn every_command_explains_itself() {
 }
 
 #[test]
+fn a_label_that_does_not_exist_is_told_with_the_nearest() {
+    let sandbox = Sandbox::new();
+    let set = |args: &[&str]| sandbox.matins(&[&["schedule", "set"], args].concat()).succeeds();
+    set(&["night", "--cron", "0 2 * * *", "--timezone", "Asia/Shanghai", "--type", "x"]);
+    let told = |name: &str, label: &str, near: &str| {
+        let told = sandbox.matins(&["schedule", "trigger", name, "--for", label]).fails_with(2);
+        told.complains(label).complains(near);
+    };
+    let near = "the nearest are 2024-01-14T02:00:00 and 2024-01-15T02:00:00";
+    told("night", "2024-01-15T01:30:00", near);
+    told("night", "2024-01-14T18:00:00Z", near);
+    let near = "the nearest are 2024-01-15T02:00:00 and 2024-01-16T02:00:00";
+    told("night", "2024-01-15T02:30:00", near);
+    set(&["hours", "--cron", "0 * * * *", "--timezone", "UTC", "--type", "x"]);
+    let near = "the nearest are 2024-01-15T01:00:00Z and 2024-01-15T02:00:00Z";
+    told("hours", "2024-01-15T02:00:00", near);
+    told("hours", "2024-01-15T01:59:59Z", near);
+}
+
+#[test]
 fn a_trigger_whose_key_is_taken_says_that_nothing_is_run() {
     let sandbox = Sandbox::new();
     let set = ["schedule", "set", "s", "--cron", "0 2 * * *", "--type", "command", "--key", "k"];
