@@ -10,9 +10,8 @@ use matins_e2e::{Server, clock, eventually, holds_for, json, together};
 use matins_testbed::{Postgres, Redis};
 
 #[test]
-fn calm() {
+fn an_outage_is_one_matter() {
     together(&[
-        ("a planned restart", restart),
         ("PostgreSQL away", || outage(None)),
         ("PostgreSQL away, Redis there", || {
             outage(Some(&Redis::start(&["--appendonly", "yes"])));
@@ -26,7 +25,8 @@ const SCHEDULES: usize = 1_500;
 const TASKS: usize = 60;
 
 /// What came due while nobody was there is late by hours when the server is back.
-fn restart() {
+#[test]
+fn a_planned_restart_is_no_matter() {
     let stub = ok();
     let mut config = format!(
         "alerts: {{channels: {{ops: {}}}, rules: {{missed: {{enabled: false}}}}}}\n\

@@ -390,13 +390,14 @@ fn the_doctor_looks_at_everything() {
         "port",
         "store",
         "heartbeat",
+        "commands",
         "alerts",
     ] {
         assert!(done.out.contains(check), "{check} is not in {}", done.out);
     }
     let json = sandbox.matins(&["doctor", "--json"]).succeeds().json();
     let checks = json["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 10);
+    assert_eq!(checks.len(), 11);
     for check in checks {
         assert!(
             check["verdict"] == "ok" || !check["hints"].as_array().unwrap().is_empty(),
