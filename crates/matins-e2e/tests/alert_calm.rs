@@ -24,14 +24,17 @@ const SCHEDULES: usize = 1_500;
 /// Tasks that wait for the one slot of their pool.
 const TASKS: usize = 60;
 
+/// Tasks that take their turns.
+const NARROW: &str = "task_pools: {narrow: {max_workers: 1, task_types: [slow]}}\n\
+                      tasks: {slow: {executor: command, command: [sleep, '0.05']}}\n";
+
 /// What came due while nobody was there is late by hours when the server is back.
 #[test]
 fn a_planned_restart_is_no_matter() {
     let stub = ok();
     let mut config = format!(
         "alerts: {{channels: {{ops: {}}}, rules: {{missed: {{enabled: false}}}}}}\n\
-         task_pools: {{narrow: {{max_workers: 1, task_types: [slow]}}}}\n\
-         tasks: {{slow: {{executor: command, command: [sleep, '0.05']}}}}\nschedules:\n",
+         {NARROW}schedules:\n",
         webhook(&stub)
     );
     // Far from now, so that nothing fires before.
@@ -76,14 +79,14 @@ fn outage(redis: Option<&Redis>) {
     let teller = Server::with(&format!(
         "{place}canary: 5s\nalerts: {{channels: {{ops: {}}}, {EAGER}}}\nschedules:\n  tick: \
          {{schedule: '* * * * * *', type: command, timezone: UTC, grace: 1s, payload: {{argv: \
-         ['true']}}}}\n",
+         ['true']}}}}\n{NARROW}",
         webhook(&stub)
     ));
     let _other = Server::with(&place);
     // Both have been seen for longer than somebody who only passes by.
     std::thread::sleep(seconds(35.0));
-    for _ in 0..5 {
-        teller.api().shell("true", &json!({"delay": "8s"}));
+    for _ in 0..25 {
+        teller.api().enqueue(&json!({"type": "slow", "delay": "8s"}));
     }
     assert!(told(&stub).is_empty(), "all is well: {:?}", told(&stub));
     postgres.stop("immediate");

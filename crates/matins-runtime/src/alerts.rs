@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
+use matins_core::alert::judge::Figures;
 use matins_core::alert::{Alert, Rule, Standing};
 
 pub use spool::Spool;
@@ -33,7 +34,7 @@ pub struct Alerts(Arc<Inner>);
 struct Inner {
     book: Mutex<Book>,
     sink: OnceLock<Arc<dyn AlertSink>>,
-    figures: office::Figures,
+    figures: office::LastFigures,
 }
 
 #[derive(Default)]
@@ -48,12 +49,12 @@ impl Alerts {
         let _ = self.0.sink.set(sink);
     }
 
-    /// What the store's figures were at the last look that says something of how it goes.
-    pub(crate) fn set_figures(&self, stats: matins_core::store::Stats, at: Timestamp) {
-        self.0.figures.set(stats, at);
+    /// What the store's figures were at the last look.
+    pub(crate) fn set_figures(&self, figures: Figures) {
+        self.0.figures.set(figures);
     }
 
-    pub(crate) fn figures(&self) -> Option<Arc<(matins_core::store::Stats, Timestamp)>> {
+    pub(crate) fn figures(&self) -> Option<Arc<Figures>> {
         self.0.figures.get()
     }
 

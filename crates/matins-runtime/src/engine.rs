@@ -545,11 +545,10 @@ impl Core {
         judge::counted(age, self.progress.steady_for())
     }
 
-    /// Figures for whoever tells, once they say something of how it goes.
+    /// Figures for whoever tells.
     fn offer_figures(&self, stats: Stats, at: Timestamp) {
-        if !self.counted(Duration::MAX).is_zero() {
-            self.client.alerts().set_figures(stats, at);
-        }
+        let steady = self.progress.steady_for();
+        self.client.alerts().set_figures(judge::Figures { stats, at, steady });
     }
 
     fn is_draining(&self) -> bool {

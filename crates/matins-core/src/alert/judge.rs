@@ -57,9 +57,18 @@ pub fn away(state: StoreState, told: Option<Rule>) -> Option<Rule> {
     }
 }
 
-/// States that begin or end by the figures of a store, as they were at `now`. The desk is the memory
-/// of what was told.
-pub fn figures(stats: &Stats, policy: &Policy, desk: &Desk, now: Timestamp) -> Vec<Alert> {
+/// Figures of a store as they were at an instant, with what [`counted`] needs to know of it.
+#[derive(Debug, Clone)]
+pub struct Figures {
+    pub stats: Stats,
+    pub at: Timestamp,
+    pub steady: Duration,
+}
+
+/// States that begin or end by the figures of a store. The desk is the memory of what was told.
+pub fn figures(figures: &Figures, policy: &Policy, desk: &Desk) -> Vec<Alert> {
+    let Figures { stats, at: now, steady } = figures;
+    let now = *now;
     let mut alerts = Vec::new();
     let mut judge = |begun: Alert, holds: bool| {
         let stands = desk.stands(begun.rule, &begun.subject);
@@ -81,7 +90,9 @@ pub fn figures(stats: &Stats, policy: &Policy, desk: &Desk, now: Timestamp) -> V
         let backlog = Alert::new(Rule::Backlog, &**pool, now)
             .fact("age", duration::format(Duration::from_secs(age.as_secs())))
             .fact("tasks", stats.ready.get(pool).copied().unwrap_or_default());
-        judge(backlog, age > patience);
+        // What was told before a restart is not over because that was one.
+        let known = desk.stands(Rule::Backlog, pool);
+        judge(backlog, age > patience && (known || counted(age, *steady) > patience));
     }
     for pool in desk.standing(Rule::Backlog) {
         if !stats.oldest_ready.contains_key(&*pool) {
@@ -153,14 +164,19 @@ mod tests {
             ..Stats::default()
         };
         let looks = [
-            (10, stats(100, Some(0))),
-            (901, stats(101, Some(0))),
-            (902, stats(500, Some(0))),
-            (903, stats(3, None)),
-            (904, stats(3, Some(900))),
+            (10, 10, stats(100, Some(0))),
+            (901, 911, stats(101, Some(0))),
+            (902, 912, stats(500, Some(0))),
+            // After a restart.
+            (903, 1, stats(500, Some(0))),
+            (904, 2, stats(3, None)),
+            (905, 3, stats(3, Some(900))),
+            (5_000, 910, stats(3, Some(900))),
         ];
-        for (second, stats) in looks {
-            for alert in figures(&stats, &policy, &desk, at(second)) {
+        for (second, steady, stats) in looks {
+            let steady = Duration::from_secs(steady);
+            let looked = Figures { stats, at: at(second), steady };
+            for alert in figures(&looked, &policy, &desk) {
                 told.push((second, alert.rule, alert.resolved));
                 desk.take_in(&alert, &policy, at(second));
             }
@@ -168,8 +184,8 @@ mod tests {
         let expected = [
             (901, Rule::DeadLetters, false),
             (901, Rule::Backlog, false),
-            (903, Rule::DeadLetters, true),
-            (903, Rule::Backlog, true),
+            (904, Rule::DeadLetters, true),
+            (904, Rule::Backlog, true),
         ];
         assert_eq!(told, expected);
     }

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use matins_core::alert::Alert;
+use matins_core::alert::judge::{self, Figures};
 use matins_core::alert::policy::Policy;
-use matins_core::alert::{Alert, judge};
-use matins_core::store::Stats;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -183,16 +182,16 @@ async fn pass_on(
     }
 }
 
-/// Keeps the store's last figures, and when they were read, for the one who tells.
+/// Keeps the store's last figures for the one who tells.
 #[derive(Debug, Default)]
-pub(super) struct Figures(Mutex<Option<Arc<(Stats, Timestamp)>>>);
+pub(super) struct LastFigures(Mutex<Option<Arc<Figures>>>);
 
-impl Figures {
-    pub(super) fn set(&self, stats: Stats, at: Timestamp) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new((stats, at)));
+impl LastFigures {
+    pub(super) fn set(&self, figures: Figures) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(figures));
     }
 
-    pub(super) fn get(&self) -> Option<Arc<(Stats, Timestamp)>> {
+    pub(super) fn get(&self) -> Option<Arc<Figures>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

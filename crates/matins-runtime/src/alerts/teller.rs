@@ -233,8 +233,7 @@ impl<B: Book> Teller<B> {
 /// What the store's figures say of the time when they were read.
 fn figures(node: &Client, desk: &Desk) -> Vec<Alert> {
     let Some(figures) = node.alerts().figures() else { return Vec::new() };
-    let (stats, at) = &*figures;
-    judge::figures(stats, &node.rules().alerts, desk, *at)
+    judge::figures(&figures, &node.rules().alerts, desk)
 }
 
 /// Conditions that this node's loops judge, and that were told before it began: their end is told
