@@ -1,5 +1,7 @@
 //! Who is told, as seen by those who are told: servers that answer as the real ones do.
 //!
+//! That nobody is told twice of one thing, nor of what is being caught up, is in `alert_calm`.
+//!
 //! The failures that people met with alerts and metrics, and where each is tried:
 //!
 //! | case | where |
@@ -8,7 +10,7 @@
 //! | J03 an error with status 200, a text too long | here; codes in `alert/answer.rs`, sizes in `alert_texts` |
 //! | J05 mails by the thousand | here; 2 520 in an hour in `alerts` of `matins-core` |
 //! | J07 labels without bound | `metrics.rs` of `matins-runtime`: 100 000 names, long and hostile |
-//! | J08 pages that count millions of rows | `matins bench views`; plans of all statements in `matins-store` |
+//! | J08 pages that count millions of rows | lists, first and last pages, and figures in `postgres_cost` of `matins-store`; plans of all statements there; times by `matins bench views` |
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

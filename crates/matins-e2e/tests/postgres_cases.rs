@@ -6,6 +6,7 @@
 //! | A01, A02 | `night` |
 //! | A05, A08 | `workers`; a frozen node in `nodes` |
 //! | A11, A12 | `shutdown` |
+//! | B01 | here |
 //! | B02 | `isolation`; a handler in the process in `handlers` of crate `matins` |
 //! | B03 | on the file in `health`, with the parent in `supervision` |
 //! | B04 | `isolation` |

@@ -14,7 +14,7 @@ use matins_core::retry::RetryPolicy;
 use matins_core::store::{
     ClaimBatch, ClaimRequest, Queue as _, Records as _, Retention, Store as _, TaskFilter, Types,
 };
-use matins_core::task::{NewTask, TaskId, WorkerId};
+use matins_core::task::{NewTask, State, TaskId, WorkerId};
 use matins_core::{Json, store::Settled};
 use matins_store::PostgresStore;
 use matins_store::postgres::Options;
@@ -202,6 +202,54 @@ async fn figures_and_lists_look_at_nothing_of_which_there_are_many() {
     }
     let rows = (read().await - before) / (ASKED + 1);
     assert!(rows < 2_000, "{rows} rows for the figures and a page");
+    bed.end().await;
+}
+
+/// J08: however many tasks there are, a page of them, the first or the last, is read no further than
+/// it goes. (Where few of many match, a page ends after a stretch of them and has a next one.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_any_list_looks_at_little_more_than_itself() {
+    const MANY: usize = 40_000;
+    const ASKED: i64 = 10;
+    let bed = Bed::new(Filling { pending: MANY, finished: MANY, ..Filling::default() }).await;
+    let kind = || Some(KIND.to_owned());
+    let of = |states: &[State]| TaskFilter { states: states.to_vec(), ..TaskFilter::default() };
+    let filters = [
+        of(&[]),
+        of(&[State::Pending]),
+        TaskFilter { kind: kind(), ..of(&[]) },
+        TaskFilter { pool: Some(POOL.to_owned()), ..of(&[State::Pending]) },
+    ];
+    let read = async || -> i64 {
+        // A session tells what it has counted with a transaction a second after it last did.
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        bed.store.tasks(&of(&[]), &PageRequest { limit: 1, cursor: None }).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let sql = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint
+            FROM pg_stat_user_tables";
+        bed.eye.query_one(sql, &[]).await.unwrap().get(0)
+    };
+    for filter in filters {
+        let (mut last, mut seen) = (None, 0);
+        loop {
+            let page = PageRequest { limit: 1_000, cursor: last.clone() };
+            let page = bed.store.tasks(&filter, &page).await.unwrap();
+            seen += page.items.len();
+            let Some(next) = page.next else { break };
+            last = Some(next);
+        }
+        assert!(seen >= MANY, "{seen} of {filter:?}");
+        for cursor in [None, last] {
+            read().await;
+            let before = read().await;
+            for _ in 0..ASKED {
+                let page = PageRequest { limit: 50, cursor: cursor.clone() };
+                assert_eq!(bed.store.tasks(&filter, &page).await.unwrap().items.len(), 50);
+            }
+            let rows = (read().await - before) / ASKED;
+            assert!(rows < 1_000, "{rows} rows for a page of {filter:?} from {cursor:?}");
+        }
+    }
     bed.end().await;
 }
 
