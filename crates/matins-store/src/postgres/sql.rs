@@ -59,6 +59,7 @@ statements! {
     AttachRuns = "attach_runs" [INT8_ARRAY, TIMESTAMPTZ],
     MemberTurn = "member_turn" [UUID, TEXT, INT8, INT8, TEXT, BOOL, INT8],
     MemberLeave = "member_leave" [UUID],
+    MemberForget = "member_forget" [TEXT],
     Peek = "peek" [
         UUID, TEXT_ARRAY, TEXT, TEXT, TEXT_ARRAY, INT4, TIMESTAMPTZ, TIMESTAMPTZ,
     ],

@@ -1,6 +1,6 @@
 //! The port: everything is the database's, and what it decided about a line is told to Redis.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -13,9 +13,9 @@ use matins_core::page::{Page, PageRequest};
 use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
 use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
-    Lapsed, LedgerEntry, Look, LookRequest, Order, Outbox, Part, Pruned, Queue, Records, Result,
-    Retention, Retried, SettingChange, Settings, Settled, Stats, Store, StoreError, StoreInfo,
-    Stray, TaskFilter, Timetables, Token, Tray, Turn, Worker,
+    Forgotten, Lapsed, LedgerEntry, Look, LookRequest, Order, Outbox, Part, Pruned, Queue, Records,
+    Result, Retention, Retried, SettingChange, Settings, Settled, Stats, Store, StoreError,
+    StoreInfo, Stray, TaskFilter, Timetables, Token, Tray, Turn, Worker,
 };
 use matins_core::task::{Attempt, Claim, NewTask, State, Task, TaskId, WorkerId};
 use matins_core::why::Surroundings;
@@ -32,6 +32,7 @@ use crate::postgres::Accepted;
 impl Queue for RedisStore {
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let hints: Vec<Hint> = tasks.iter().map(|task| Hint::of_new(task, now)).collect();
+        let whole = self.mirror.as_ref().and_then(|mirror| mirror.before(&tasks, now));
         let told = match &self.outage {
             Some(outage) => outage.enqueue(tasks, now).await?,
             None => self.store.enqueue_told(tasks, now).await?,
@@ -47,7 +48,11 @@ impl Queue for RedisStore {
             answers.push(answer);
         }
         if !new.is_empty() {
-            self.offer(&new.iter().map(|hint| hint.id).collect::<Vec<_>>());
+            if let (Some(mirror), Some(mut whole)) = (&self.mirror, whole) {
+                let created: HashSet<TaskId> = new.iter().map(|hint| hint.id).collect();
+                whole.tasks.retain(|task| created.contains(&task.id));
+                mirror.offer_new(whole);
+            }
             self.tell(note_of(new)).await;
         }
         self.moved(asked).await;
@@ -472,6 +477,10 @@ impl Store for RedisStore {
 
     async fn worker_died(&self) {
         self.store.worker_died().await;
+    }
+
+    async fn forget_node(&self, node: &str) -> Result<Forgotten> {
+        self.store.forget_node(node).await
     }
 
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned> {

@@ -73,17 +73,18 @@ BEGIN
             WHERE name = p_worker AND NOT retired AND lease_until >= p_now));
 END $$;
 
--- The Redis that the regime should have: none when somebody has not seen the one there is for some
--- seconds, and a new one when everybody sees the same.
+-- The Redis that the regime should have: none when somebody sees another one, which does not become
+-- this one again, or none for some seconds; a new one when everybody has seen the same for longer,
+-- so that one which is emptied again and again is left alone.
 CREATE FUNCTION wanted_redis(g regime) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_now timestamptz := clock_timestamp(); m record;
 BEGIN
     -- Whoever may still work under an earlier one is waited for.
     IF NOT is_settled(g.generation) THEN RETURN g.redis; END IF;
-    SELECT count(*) FILTER (WHERE sees IS DISTINCT FROM g.redis
-                            AND sees_since < v_now - interval '3 seconds') AS blind,
+    SELECT count(*) FILTER (WHERE sees <> g.redis OR (sees IS NULL
+                            AND sees_since < v_now - interval '3 seconds')) AS blind,
            count(*) FILTER (WHERE sees IS NULL
-                            OR sees_since > v_now - interval '1 second') AS unsure,
+                            OR sees_since > v_now - interval '2 seconds') AS unsure,
            count(DISTINCT sees) AS kinds, min(sees) AS one
     INTO m FROM member WHERE seen_at > v_now - interval '10 seconds';
     IF g.redis IS NOT NULL THEN
@@ -148,6 +149,19 @@ CREATE FUNCTION member_leave(p_id uuid) RETURNS void
 LANGUAGE sql SET search_path = matins, pg_temp AS $$
     DELETE FROM member WHERE id = p_id
 $$;
+
+-- A person says that a node is dead. 0 nothing is known of it, 1 it was here a moment ago, 2 nobody
+-- waits for it any more.
+CREATE FUNCTION member_forget(p_node text) RETURNS integer
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM member
+               WHERE node = p_node AND seen_at > clock_timestamp() - interval '10 seconds') THEN
+        RETURN 1;
+    END IF;
+    DELETE FROM member WHERE node = p_node;
+    RETURN CASE WHEN FOUND THEN 2 ELSE 0 END;
+END $$;
 
 -- Of announcements (member, colon, episode), those that hold nobody up.
 CREATE FUNCTION announcements_gone(p_announced text[]) RETURNS text[]

@@ -29,6 +29,7 @@ impl Mirror {
                 true => self.look().await.is_some() && self.judge_inherited().await,
                 false => self.turn().await,
             };
+            self.calm.send_replace(calm);
             let pause = if calm { EVERY } else { SOON };
             let _ = timeout(pause, self.keep.notified()).await;
             if calm {
@@ -55,9 +56,16 @@ impl Mirror {
         Some(identity)
     }
 
+    /// The Redis that tasks could run from: one that may forget them is as good as none.
+    async fn usable(&self) -> Option<String> {
+        let sees = self.look().await?;
+        let keeps = self.outage.as_ref()?.must_be_durable().await;
+        keeps.is_ok().then_some(sees)
+    }
+
     /// `true`: nothing is to be agreed on.
     async fn turn(&self) -> bool {
-        let sees = self.look().await;
+        let sees = self.usable().await;
         let own_note = format!("{}:", self.id);
         let may_acknowledge = may_acknowledge(self.standing()) && self.give_up_older();
         let (saying, sent) = {

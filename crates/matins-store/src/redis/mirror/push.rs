@@ -2,6 +2,7 @@
 //! seconds whatever is missing. Only while nobody is dark, everything is replayed, and the
 //! generation is settled.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use matins_core::store::StoreError;
-use matins_core::task::{Task, TaskId, order_key};
+use matins_core::task::{NewTask, Task, TaskId, order_key};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -24,6 +25,45 @@ const EVERY: Duration = Duration::from_secs(3);
 
 /// Tasks of one step.
 const STEP: usize = 500;
+
+/// New tasks, as they are accepted, and under which regime that began.
+#[derive(Debug)]
+pub(in crate::redis) struct New {
+    generation: u64,
+    redis: String,
+    deadline: u64,
+    pub(in crate::redis) tasks: Vec<Task>,
+}
+
+#[derive(Debug, Default)]
+struct Offers {
+    new: Vec<New>,
+    tasks: Vec<TaskId>,
+    marks: Vec<Ahead>,
+    ended: Vec<TaskId>,
+    count: usize,
+}
+
+impl Offers {
+    fn add(&mut self, offer: Offer) {
+        self.count += match offer {
+            Offer::New(new) => {
+                let count = new.tasks.len();
+                self.new.push(new);
+                count
+            }
+            Offer::Tasks(ids) => put_in(&mut self.tasks, ids),
+            Offer::Marks(marks) => put_in(&mut self.marks, marks),
+            Offer::Ended(ids) => put_in(&mut self.ended, ids),
+        };
+    }
+}
+
+fn put_in<T>(all: &mut Vec<T>, more: Vec<T>) -> usize {
+    let count = more.len();
+    all.extend(more);
+    count
+}
 
 /// What of a task is in Redis: attempt and generation, and the task.
 pub(super) fn entry(
@@ -51,12 +91,13 @@ impl Mirror {
         serde_json::from_str(self.outage.as_ref()?.unseal(sealed)?).ok()
     }
 
-    pub(super) fn entries(
+    pub(super) fn entries<T: Borrow<Task>>(
         &self,
-        tasks: &[Task],
+        tasks: &[T],
         generation: u64,
     ) -> Result<Vec<(Uuid, String, String)>, StoreError> {
-        let one = |task: &Task| {
+        let one = |task: &T| {
+            let task = task.borrow();
             let text = entry(task, generation, |text| self.seal(text))?;
             Ok((task.id.0, text, String::new()))
         };
@@ -65,10 +106,41 @@ impl Mirror {
 
     /// The generation and the Redis that may be mirrored to now.
     fn target(&self) -> Option<(u64, String)> {
-        let regime = self.regime();
-        let agreed = regime.settled && regime.acknowledged == regime.generation;
-        let calm = agreed && !self.is_dark() && regime.announced.is_empty();
-        regime.redis.clone().filter(|_| calm).map(|redis| (regime.generation, redis))
+        let calm = self.is_member() && !self.is_dark() && self.regime().announced.is_empty();
+        self.agreed_on().filter(|_| calm)
+    }
+
+    /// Those of new tasks that may be mirrored, before the database has them: whoever takes one
+    /// later keeps a push away that is under way since then.
+    pub(in crate::redis) fn before(&self, tasks: &[NewTask], now: Timestamp) -> Option<New> {
+        let (generation, redis) = self.target()?;
+        let deadline = self.deadline()?;
+        let horizon = now.saturating_add(self.options.horizon).ok()?;
+        let fit =
+            |task: &Task| may_be_mirrored(task) && task.origin.is_none() && task.run_at <= horizon;
+        let tasks = tasks.iter().map(|task| Task::from_new(task, now)).filter(fit);
+        Some(New { generation, redis, deadline, tasks: tasks.collect() })
+    }
+
+    /// They are in the database.
+    pub(in crate::redis) fn offer_new(&self, new: New) {
+        if !new.tasks.is_empty() {
+            // What does not fit is found by the next reading.
+            let _ = self.offered.try_send(Offer::New(new));
+        }
+    }
+
+    async fn push_new(&self, new: &[New]) -> Result<(), Trouble> {
+        let Some((generation, redis)) = self.target() else { return Ok(()) };
+        let same = |new: &&New| new.generation == generation && new.redis == redis;
+        let new: Vec<&New> = new.iter().filter(same).collect();
+        let tasks: Vec<&Task> = new.iter().flat_map(|new| &new.tasks).collect();
+        let Some(deadline) = new.iter().map(|new| new.deadline).min() else { return Ok(()) };
+        for some in tasks.chunks(STEP) {
+            let call = self.begin_by(&self.link.scripts.mirror.push, &redis, deadline);
+            self.put(call, None, self.entries(some, generation)?).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn push(self: Arc<Self>, mut offered: mpsc::Receiver<Offer>) {
@@ -76,18 +148,13 @@ impl Mirror {
             let came = match timeout(EVERY / 3, offered.recv()).await {
                 Ok(None) => return,
                 Ok(Some(first)) => {
-                    let (mut tasks, mut marks, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+                    let mut offers = Offers::default();
                     let mut next = Some(first);
                     while let Some(offer) = next {
-                        match offer {
-                            Offer::Tasks(ids) => tasks.extend(ids),
-                            Offer::Marks(more) => marks.extend(more),
-                            Offer::Ended(ids) => ended.extend(ids),
-                        }
-                        let full = tasks.len().max(marks.len()).max(ended.len()) >= STEP;
-                        next = if full { None } else { offered.try_recv().ok() };
+                        offers.add(offer);
+                        next = if offers.count >= STEP { None } else { offered.try_recv().ok() };
                     }
-                    self.carry_out(&tasks, &marks, &ended).await
+                    self.carry_out(&offers).await
                 }
                 Err(_) => self.read_anew().await,
             };
@@ -97,12 +164,11 @@ impl Mirror {
         }
     }
 
-    async fn carry_out(
-        &self,
-        tasks: &[TaskId],
-        marks: &[Ahead],
-        ended: &[TaskId],
-    ) -> Result<(), Trouble> {
+    async fn carry_out(&self, offers: &Offers) -> Result<(), Trouble> {
+        let Offers { new, tasks, marks, ended, .. } = offers;
+        if !new.is_empty() {
+            self.push_new(new).await?;
+        }
         if !tasks.is_empty() {
             self.push_these(tasks).await?;
         }
