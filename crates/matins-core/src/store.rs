@@ -288,7 +288,7 @@ pub struct Lapsed {
 }
 
 /// Who acts, for the audit log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Act {
     pub who: String,
     pub reason: Option<String>,

@@ -6,7 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use matins_core::store::{Settings, Stats, Token, Worker};
+use matins_core::store::{PoolChange, Settings, Stats, Token, Worker};
+use matins_core::task::Name;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -64,6 +65,13 @@ impl Known {
             stats: Mutex::new(Some(Stats::default())),
             workers: Mutex::new(Some(Vec::new())),
             tokens: Mutex::new(Some(kept.tokens.clone())),
+        }
+    }
+
+    /// A pool was changed without the database.
+    pub(super) fn heed_pool(&self, pool: &Name, change: &PoolChange) {
+        if let Some(settings) = &mut *locked(&self.settings) {
+            settings.pools.entry(pool.clone()).or_default().apply(change);
         }
     }
 

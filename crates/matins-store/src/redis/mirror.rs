@@ -41,6 +41,7 @@
 //! | `mirror:holders`, `mirror:holding` | hash, set | by schedule, the task that holds it; of these, those that have not ended |
 //! | `mirror:count` | string | how many of the entries are tasks |
 //! | `mirror:dark` | set | members that work in the dark: id and episode |
+//! | `mirror:paused`, `mirror:cancels` | set | pools that a person has stopped in the dark; of the claims made there, those that one has cancelled |
 //! | `mirror:fence` | string | the last fence that was handed out in the dark |
 //!
 //! # Failure
@@ -53,6 +54,7 @@
 //! | a node dies in the dark | its announcement counts until its outage lease ends; then its runs are judged |
 //! | a run was claimed twice all the same, because Redis and its node were both lost | the later replay is *superseded*: it changes nothing, and an alert says so |
 
+mod acts;
 mod back;
 mod dark;
 mod keeper;
@@ -104,7 +106,7 @@ pub(super) fn names() -> impl Iterator<Item = String> {
 }
 
 /// What the keys are that its scripts use.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 11] = [
     ("mirror:tasks", "hash"),
     ("mirror:index", "hash"),
     ("mirror:later", "zset"),
@@ -113,6 +115,8 @@ const KINDS: [(&str, &str); 9] = [
     ("mirror:dark", "set"),
     ("mirror:fence", "string"),
     ("mirror:holders", "hash"),
+    ("mirror:paused", "set"),
+    ("mirror:cancels", "set"),
     ("journal", "stream"),
 ];
 

@@ -496,7 +496,7 @@ impl Outage {
             let entry = self.journal.seal.open(text).ok();
             let id = entry.and_then(|entry| match entry.change {
                 Change::Enqueue(task) => Some(task.id.to_string()),
-                Change::Claim(_) | Change::Settle(_) | Change::Fire(_) => None,
+                _ => None,
             });
             script.arg(place).arg(id.unwrap_or_default());
         }

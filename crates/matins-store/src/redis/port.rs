@@ -131,7 +131,10 @@ impl Queue for RedisStore {
     }
 
     async fn cancel_requests(&self, worker: &WorkerId) -> Result<Vec<TaskId>> {
-        self.store.cancel_requests(worker).await
+        match &self.mirror {
+            Some(mirror) if self.stands_in() => mirror.cancels_in_the_dark().await,
+            _ => self.store.cancel_requests(worker).await,
+        }
     }
 
     async fn lapsed(&self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
@@ -149,6 +152,7 @@ impl Queue for RedisStore {
 
     async fn cancel(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Cancelled>> {
         match &self.mirror {
+            Some(mirror) if self.stands_in() => mirror.cancel_in_the_dark(ids, act).await,
             Some(mirror) => self.cancel_mirrored(mirror, ids, act).await,
             None => self.store.cancel(ids, act).await,
         }
@@ -343,7 +347,16 @@ impl Records for RedisStore {
     }
 
     async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()> {
-        self.store.change_setting(change, audit).await
+        match (&self.mirror, &change, audit) {
+            (Some(mirror), SettingChange::Pool { name, change }, Some(audit))
+                if self.stands_in() && change.paused == Some(true) && change.size.is_none() =>
+            {
+                mirror.pause_in_the_dark(name, change, audit).await?;
+                self.known.heed_pool(name, change);
+                Ok(())
+            }
+            (_, _, audit) => self.store.change_setting(change, audit).await,
+        }
     }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {

@@ -282,6 +282,9 @@ impl Mirror {
             let found = self.marks_to_push(&self.read_marks(some).await?, generation)?;
             self.put(call, None, found).await?;
         }
+        if let Some(calm) = self.begin(&self.link.scripts.mirror.calm, &redis) {
+            self.ask(&calm).await?;
+        }
         self.forget_ended().await
     }
 }

@@ -73,6 +73,7 @@ end
 local function end_claim(id)
     redis.call('HDEL', key('mirror:claims'), id)
     redis.call('ZREM', key('mirror:leases'), id)
+    redis.call('SREM', key('mirror:cancels'), id)
 end
 
 -- The task that holds a schedule, until it is said to have ended.
