@@ -20,6 +20,7 @@ mod task;
 mod token;
 mod top;
 mod version;
+mod waiting;
 mod watch;
 
 use clap::{CommandFactory as _, Parser, Subcommand};

@@ -213,6 +213,11 @@ impl Sources {
         }
     }
 
+    /// What environment and flags say, where `file` is as good as empty.
+    pub(crate) fn around(&self, file: &Path) -> Result<Config, ConfigError> {
+        self.read(Some(file), String::new(), &process_env)
+    }
+
     /// Reads a text as if it stood in `file`.
     pub(crate) fn read(
         &self,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::config::{Config, Sources};
 use crate::door::{Answer, Door, HttpDoor, LocalDoor, Request};
 use crate::failure::{Failure, Result};
-use crate::output::Output;
+use crate::output::{self, Output, text};
 
 const HEADING: &str = "Global options";
 
@@ -42,8 +42,33 @@ impl Global {
     }
 
     /// The configuration, without asking for the secrets that only a server needs.
-    pub(crate) fn config(&self) -> Result<Config> {
+    pub(crate) fn whole_config(&self) -> Result<Config> {
         Ok(self.sources().load()?)
+    }
+
+    /// The same for what needs little more of it than the place of the store: somebody who names
+    /// that gets on with a broken file, too. At 3 a.m. it may be what somebody just broke.
+    pub(crate) fn config(&self) -> Result<Config> {
+        self.config_or_around(self.store.is_some() || variable("MATINS_STORE").is_some())
+    }
+
+    /// `named`: what to work on is known without the file.
+    fn config_or_around(&self, named: bool) -> Result<Config> {
+        let sources = self.sources();
+        let error = match sources.load() {
+            Ok(config) => return Ok(config),
+            Err(error) => error,
+        };
+        let Some(file) = error.file.clone() else { return Err(error.into()) };
+        if !named {
+            let hint = "to look at a store all the same, name it: --store STORE, or --server URL";
+            return Err(Failure::from(error).hint(hint));
+        }
+        // What is wrong may stand outside of the file.
+        let config = sources.around(&file)?;
+        output::note(&format!("warning: {}", text::block(&error.to_string())));
+        output::note("warning: this goes on without the file; repair it: matins check");
+        Ok(config)
     }
 
     /// The server that is asked for, if one is.
@@ -82,18 +107,27 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn open(global: &Global) -> Result<Self> {
+        Self::open_with(global, Global::config)
+    }
+
+    /// For what brings work in by the words of the file: it must be right.
+    pub(crate) fn by_the_file(global: &Global) -> Result<Self> {
+        Self::open_with(global, Global::whole_config)
+    }
+
+    fn open_with(global: &Global, config: fn(&Global) -> Result<Config>) -> Result<Self> {
         let mut out = Output::new(global.json);
         let door = if let Some(url) = global.server()? {
-            // The file only says in which zone to show times here: one that belongs to
-            // another server must not get in the way.
-            let config = global.config().ok();
+            // The file only says in which zone to show times here, and where a token may lie: one
+            // that is broken, or belongs to another server, must not get in the way.
+            let config = global.config_or_around(true).ok();
             let token = variable("MATINS_TOKEN").or_else(|| token_of(config.as_ref(), &url));
             if let Some(config) = config {
                 out.zone = config.display_timezone;
             }
             Door::Http(HttpDoor::new(&url, token)?)
         } else {
-            let config = global.config()?;
+            let config = config(global)?;
             out.zone = config.display_timezone.clone();
             Door::Local(Box::new(LocalDoor::new(&config)))
         };

@@ -39,9 +39,14 @@ pub(crate) fn exists(config: &Config) -> bool {
 
 /// What whoever only looks is told of a store that is not there.
 pub(crate) fn missing(config: &Config) -> Failure {
-    let place = file(config).map_or_else(|| shown(config), |path| path.display().to_string());
-    Failure::unreachable(format!("no store at {place}"))
-        .hint("is the path right? matins serve, run and enqueue make a store where there is none")
+    let (place, part) = match file(config) {
+        Some(path) => (path.display().to_string(), "path"),
+        None => (shown(config), "database"),
+    };
+    Failure::unreachable(format!("no store at {place}")).hint(format!(
+        "is the {part} right? matins migrate makes a store where there is none, and so do \
+         matins serve, run and enqueue"
+    ))
 }
 
 /// Makes `data_dir` if the store lies in it. Any other folder must be there: a store is not put
@@ -58,6 +63,12 @@ pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Store>> {
     open_with(config, None).await
 }
 
+/// Opens it for whoever only looks: where there is none, none is made.
+pub(crate) async fn open_existing(config: &Config) -> Result<Arc<dyn Store>> {
+    let migrate = if config.migrate_by_itself { Migrate::Existing } else { Migrate::Manual };
+    open_as(config, migrate, None).await
+}
+
 /// A server, which has a spool for what it promises while the database is away.
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -67,6 +78,10 @@ pub(crate) struct Node {
 pub(crate) async fn open_with(config: &Config, node: Option<Node>) -> Result<Arc<dyn Store>> {
     make_folder(config)?;
     let migrate = if config.migrate_by_itself { Migrate::Auto } else { Migrate::Manual };
+    open_as(config, migrate, node).await
+}
+
+async fn open_as(config: &Config, migrate: Migrate, node: Option<Node>) -> Result<Arc<dyn Store>> {
     let opened: std::result::Result<Arc<dyn Store>, StoreError> = match &config.store {
         StoreLocation::Sqlite(path) => {
             let path = path.clone();
@@ -173,10 +188,31 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 pub(crate) fn refused(config: &Config, error: &StoreError) -> Failure {
-    let message = match file(config) {
-        Some(path) => format!("the store {}: {error}", path.display()),
-        // Its errors name the place.
-        None => error.to_string(),
+    let message = match (error, file(config)) {
+        (StoreError::Missing(_), _) => return missing(config),
+        (_, Some(path)) => format!("the store {}: {error}", path.display()),
+        (_, None) => named(&error.to_string(), &shown(config)),
     };
-    Failure::new(Exit::Unreachable, message)
+    let failure = Failure::new(Exit::Unreachable, message);
+    match (error, &config.store) {
+        (StoreError::Unavailable(_), StoreLocation::Postgres(_)) => failure.hint(away(config)),
+        _ => failure,
+    }
+}
+
+/// An error that names the place, as most do by themselves.
+fn named(error: &str, place: &str) -> String {
+    if error.contains(place) { error.to_owned() } else { format!("{place}: {error}") }
+}
+
+/// What to do while PostgreSQL does not answer.
+fn away(config: &Config) -> String {
+    const LOOK: &str = "does PostgreSQL run there, and does psql get in?";
+    if config.redis.is_none() {
+        return format!("{LOOK} Nothing of Matins needs a restart: it goes on when it answers");
+    }
+    let server = place::ServerFile::live(config).map(|server| server.url);
+    let server = server.or_else(|| config.public_url.clone());
+    let url = server.unwrap_or_else(|| "http://HOST:PORT".to_owned());
+    format!("{LOOK} Meanwhile a server with Redis takes tasks in: add --server {url}")
 }

@@ -9,6 +9,13 @@ use crate::duration::Timeout;
 use crate::lifecycle::{Outcome, Trace};
 use crate::task::Claimed;
 
+/// Types that need no entry in a file: their payload says what to run, and `allow_commands` of the
+/// worker whether it does.
+pub const AD_HOC_COMMAND: &str = "command";
+pub const AD_HOC_HTTP: &str = "http_call";
+pub const AD_HOC_SQL: &str = "db_query";
+pub const AD_HOC: [&str; 3] = [AD_HOC_COMMAND, AD_HOC_HTTP, AD_HOC_SQL];
+
 /// Why a run is asked to end before it has finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {

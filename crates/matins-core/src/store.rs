@@ -71,6 +71,9 @@ pub enum StoreError {
     /// The database is away, and what could take its place may forget. Nothing was written.
     #[error("{0}")]
     NotDurable(String),
+    /// There is none at this place, and none was to be made.
+    #[error("no store at {0}")]
+    Missing(String),
     /// The file or database is damaged, of another version, or not ours.
     #[error("the store cannot be used: {0}")]
     Broken(String),

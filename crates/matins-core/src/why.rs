@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use crate::task::{Name, State, Task};
+use crate::executor::AD_HOC;
+use crate::task::{Durability, Name, State, Task};
 
 /// What the store knows about a task's surroundings.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -125,9 +126,8 @@ fn why_pending(task: &Task, around: &Surroundings, now: Timestamp) -> Why {
         return answer("pool_paused", format!("pool {} is paused", task.pool), since, hint);
     }
     if around.workers_for_type == 0 {
-        let detail = format!("no live worker runs type {}", task.kind);
-        let hint = Some(format!("define {} under tasks: and start: matins serve", task.kind));
-        return answer("no_worker_for_type", detail, since, hint);
+        let (detail, hint) = nobody_runs(&task.kind);
+        return answer("no_worker_for_type", detail, since, Some(hint));
     }
     if around.key_parked {
         let key = task.concurrency_key.as_deref().unwrap_or("");
@@ -163,6 +163,39 @@ fn why_pending(task: &Task, around: &Surroundings, now: Timestamp) -> Why {
         false => format!("matins pool resize {pool} N"),
     };
     answer("pool_full", detail, since, Some(hint))
+}
+
+/// Of a type whose tasks say themselves what to run, a worker may be there that must not.
+fn nobody_runs(kind: &str) -> (String, String) {
+    if AD_HOC.contains(&kind) {
+        let detail = format!("no live worker runs type {kind}: none is up, or none may");
+        let hint = format!(
+            "is one up? matins node list. Then let it: allow_commands: [{kind}] in its \
+             matins.yaml (on PostgreSQL the default is none), and reload it"
+        );
+        return (detail, hint);
+    }
+    let hint = format!("define {kind} under tasks: and start: matins serve");
+    (format!("no live worker runs type {kind}"), hint)
+}
+
+/// While the database is away, and what is known of a task is from before or from what stands in.
+pub fn in_the_dark(task: &Task) -> Why {
+    let is_pending = task.state == State::Pending;
+    let unjudged =
+        is_pending && task.durability != Durability::Store && task.execution_key.is_some();
+    let detail = match (is_pending, unjudged) {
+        (true, true) => "PostgreSQL is away: whether its execution_key is free, only it knows",
+        (true, false) => "PostgreSQL is away: it waits for that, or for a worker with Redis",
+        (false, _) => "PostgreSQL is away: this is what was last known",
+    };
+    Why {
+        state: task.state,
+        reason: unjudged.then_some("key_needs_database"),
+        detail: detail.to_owned(),
+        since: Some(task.created_at),
+        hint: Some("it goes on by itself; is PostgreSQL up? matins doctor".to_owned()),
+    }
 }
 
 fn running_of(task: &Task) -> String {

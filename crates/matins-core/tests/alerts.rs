@@ -106,6 +106,28 @@ fn a_thousand_dead_letters_in_a_second_are_one_message() {
     assert_eq!(digest.causes.values().sum::<u64>(), 1_000);
 }
 
+/// It was replayed, and gave up again.
+#[test]
+fn the_same_task_is_counted_once() {
+    let id = |n: u128| matins_core::task::TaskId(uuid::Uuid::from_u128(n));
+    let mut play = Play::new(policy([channel("ops")]));
+    for n in [1, 1, 2] {
+        play.raise(dead("sync", 0).fact("task", id(n)));
+    }
+    play.until(0, 10);
+    // The channel takes nothing while two more messages come together.
+    play.answer.insert("ops".to_owned(), later("connection refused"));
+    for (second, n) in [(11, 3), (12, 3), (330, 3), (331, 4)] {
+        play.raise(dead("sync", second).fact("task", id(n)));
+        play.until(second, if n == 4 { 900 } else { second + 300 });
+    }
+    play.answer.clear();
+    play.until(901, 2_000);
+    let told = play.to("ops");
+    let count = |matters: Option<&(i64, Vec<Matter>)>| matters.map(|(_, matters)| matters[0].2);
+    assert_eq!((count(told.first()), count(told.last())), (Some(2), Some(2)), "{told:?}");
+}
+
 #[test]
 fn a_storm_is_told_at_its_beginning_and_then_together_and_another_matter_at_once() {
     let mut play = Play::new(policy([channel("ops")]));

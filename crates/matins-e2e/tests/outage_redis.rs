@@ -15,6 +15,7 @@ fn postgres_away_with_redis() {
         ("and the server killed meanwhile", || journalled(Killed::AndBackLater)),
         ("and started again meanwhile", || journalled(Killed::AndBack)),
         ("with a Redis that may forget", volatile),
+        ("whoever waits is told for what", waiting),
     ]);
 }
 
@@ -127,6 +128,32 @@ fn volatile() {
     taken.postgres.start_again();
     let id = answer["id"].as_str().unwrap();
     taken.server.api().wait_state(id, "completed", seconds(90.0));
+}
+
+/// Commands that wait for a task wait through the outage, and say so.
+fn waiting() {
+    let bed = bed(&["--appendonly", "yes"], "");
+    bed.postgres.stop("immediate");
+    let new = bed.enqueue(&json!({"type": "command", "payload": {"argv": ["true"]}}));
+    let new = new.expect(201).json()["id"].as_str().unwrap().to_owned();
+    let said = std::thread::scope(|scope| {
+        let wait = |arguments: &'static [&'static str]| {
+            let server = &bed.server;
+            scope.spawn(move || server.cli_over_http(arguments))
+        };
+        let enqueued = wait(&["enqueue", "command", "--payload", r#"{"argv":["true"]}"#, "--wait"]);
+        let ran = wait(&["run", "--", "echo", "hello"]);
+        std::thread::sleep(seconds(10.0));
+        assert!(!enqueued.is_finished() && !ran.is_finished(), "they wait");
+        let why = bed.server.cli_over_http(&["why", &new]).expect(0);
+        assert!(why.out().contains("PostgreSQL is away"), "{}", why.out());
+        bed.postgres.start_again();
+        [enqueued, ran].map(|waiting| waiting.join().expect("no panic"))
+    });
+    for output in said {
+        let told = output.expect(0).err();
+        assert_eq!(told.matches("waiting: PostgreSQL is away").count(), 1, "{told}");
+    }
 }
 
 /// How long PostgreSQL is away.

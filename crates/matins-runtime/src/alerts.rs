@@ -48,12 +48,12 @@ impl Alerts {
         let _ = self.0.sink.set(sink);
     }
 
-    /// What the store's figures were at the last look.
-    pub(crate) fn set_figures(&self, stats: matins_core::store::Stats) {
-        self.0.figures.set(stats);
+    /// What the store's figures were at the last look that says something of how it goes.
+    pub(crate) fn set_figures(&self, stats: matins_core::store::Stats, at: Timestamp) {
+        self.0.figures.set(stats, at);
     }
 
-    pub(crate) fn figures(&self) -> Option<Arc<matins_core::store::Stats>> {
+    pub(crate) fn figures(&self) -> Option<Arc<(matins_core::store::Stats, Timestamp)>> {
         self.0.figures.get()
     }
 
@@ -94,6 +94,11 @@ impl Alerts {
     /// The last ones, newest first.
     pub fn last(&self) -> Vec<Alert> {
         self.book().last.iter().rev().cloned().collect()
+    }
+
+    /// Whether a rule's condition holds for the subject.
+    pub fn stands(&self, rule: Rule, subject: &str) -> bool {
+        self.book().standing.of(rule).any(|known| known == subject)
     }
 
     /// The subjects for which a rule's condition holds.

@@ -22,7 +22,7 @@ use matins_core::store::{
     AuditEntry, Enqueued, LedgerEntry, Settings, Store, StoreError, TaskFilter, TypeLimit, Worker,
 };
 use matins_core::task::{Attempt, Name, NewTask, State, Task, TaskId};
-use matins_core::why::{Why, why};
+use matins_core::why::{Why, in_the_dark, why};
 use uuid::Uuid;
 
 use crate::alerts::Alerts;
@@ -352,7 +352,12 @@ impl Client {
     pub async fn why(&self, id: TaskId) -> Result<Why> {
         let task = self.task(id).await?;
         let now = self.now();
-        let mut around = self.inner.store.surroundings(&task, now).await?;
+        let mut around = match self.inner.store.surroundings(&task, now).await {
+            Ok(around) => around,
+            // It was found all the same: something stands in for the database.
+            Err(StoreError::Unavailable(_)) => return Ok(in_the_dark(&task)),
+            Err(error) => return Err(error.into()),
+        };
         around.stuck = self.inner.live.is_stuck(id);
         Ok(why(&task, &around, now))
     }

@@ -37,7 +37,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use matins_core::store::{Settings, StoreError};
+use jiff::Timestamp;
+use matins_core::alert::judge;
+use matins_core::store::{Settings, Stats, StoreError};
 use matins_core::task::{Name, TaskId, WorkerId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -536,6 +538,18 @@ impl Core {
 
     fn executors(&self) -> Arc<Executors> {
         self.executors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How much of the time for which something has been late or silent counts.
+    fn counted(&self, age: Duration) -> Duration {
+        judge::counted(age, self.progress.steady_for())
+    }
+
+    /// Figures for whoever tells, once they say something of how it goes.
+    fn offer_figures(&self, stats: Stats, at: Timestamp) {
+        if !self.counted(Duration::MAX).is_zero() {
+            self.client.alerts().set_figures(stats, at);
+        }
     }
 
     fn is_draining(&self) -> bool {

@@ -134,6 +134,13 @@ impl Progress {
         self.excused_ns.store(self.clock.boot_ns(), Ordering::Relaxed);
     }
 
+    /// For how long all could have gone on: this process ran and the store answered.
+    pub(crate) fn steady_for(&self) -> Duration {
+        let excused = self.excused_ns.load(Ordering::Relaxed);
+        let since = Duration::from_nanos(self.clock.boot_ns().saturating_sub(excused));
+        if self.store_up() { since } else { Duration::ZERO }
+    }
+
     /// Whether the store answered just now; what was known before.
     pub(crate) fn set_store_up(&self, up: bool) -> bool {
         let before = self.store_up.swap(up, Ordering::Relaxed);
@@ -233,7 +240,9 @@ mod tests {
         clock.forward(10);
         progress.set_store_up(true);
         assert!(progress.stalled(LIMIT).is_empty(), "it is given its time anew");
+        assert_eq!(progress.steady_for(), Duration::ZERO);
         clock.forward(46);
+        assert_eq!(progress.steady_for(), Duration::from_secs(46));
         assert_eq!(progress.stalled(LIMIT), ["pings", "scheduler"].split_at(1).1);
         progress.excuse();
         assert!(progress.stalled(LIMIT).is_empty(), "the process stood still");

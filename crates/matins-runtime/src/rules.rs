@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use matins_core::duration::Timeout;
+pub use matins_core::executor::{AD_HOC, AD_HOC_COMMAND, AD_HOC_HTTP, AD_HOC_SQL};
 use matins_core::limits::Limits;
 use matins_core::ping::Expectation;
 use matins_core::rate::Rate;
@@ -21,12 +22,6 @@ use crate::executors::{AddressPolicy, CommandConfig, HttpConfig};
 /// The pool of types that no pool names.
 pub const DEFAULT_POOL: &str = "default";
 pub const DEFAULT_POOL_WORKERS: u32 = 10;
-
-/// Types that need no entry: their payload says what to run.
-pub const AD_HOC_COMMAND: &str = "command";
-pub const AD_HOC_HTTP: &str = "http_call";
-pub const AD_HOC_SQL: &str = "db_query";
-pub const AD_HOC: [&str; 3] = [AD_HOC_COMMAND, AD_HOC_HTTP, AD_HOC_SQL];
 
 /// Policy keys of a type; what is absent falls back to `defaults`, then to the built-in values.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

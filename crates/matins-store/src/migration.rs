@@ -13,6 +13,8 @@ pub struct Migration {
 pub enum Migrate {
     #[default]
     Auto,
+    /// The same, but makes no store where there is none.
+    Existing,
     /// Refuses to open.
     Manual,
 }

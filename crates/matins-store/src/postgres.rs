@@ -140,6 +140,7 @@ impl PostgresStore {
                 StoreError::Unavailable(text) => {
                     StoreError::Unavailable(format!("{location}: {text}"))
                 }
+                StoreError::Missing(_) => StoreError::Missing(location),
                 error => error,
             }
         })

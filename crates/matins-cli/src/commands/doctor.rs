@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use matins_core::cron::tz_release;
 use matins_core::store::HEARTBEAT;
 use matins_runtime::process::Runner;
+use matins_runtime::rules::AD_HOC;
 use serde_json::json;
 
 use crate::config::Config;
@@ -58,8 +59,14 @@ impl Doctor {
         findings.push(disk_space(&config));
         findings.push(disk_speed(&config));
         findings.push(port(&config));
-        findings.push(store(&config).await);
-        findings.push(watchers(&config).await);
+        let store = store(&config).await;
+        let answers = store.verdict != Verdict::Bad;
+        findings.push(store);
+        // Who does not answer one question is not asked more.
+        if answers {
+            findings.push(watchers(&config).await);
+        }
+        findings.push(commands(&config));
         findings.push(channels(&config));
         findings.extend(servers::findings(&config).await);
         report(&findings, global.json)?;
@@ -106,7 +113,7 @@ async fn watchers(config: &Config) -> Finding {
     if !storage::exists(config) {
         return finding(about, Verdict::Good, "no scheduler has run yet");
     }
-    let read = match storage::open(config).await {
+    let read = match storage::open_existing(config).await {
         Ok(store) => store.note(HEARTBEAT).await.ok().flatten(),
         Err(_) => None,
     };
@@ -121,6 +128,20 @@ async fn watchers(config: &Config) -> Finding {
         return finding(about, Verdict::Good, said);
     }
     finding(about, Verdict::Warning, said).hint("does a server run? matins status")
+}
+
+/// What of the tasks that say themselves what to run this file lets a server run.
+fn commands(config: &Config) -> Finding {
+    let allowed = &config.rules.allow_commands;
+    let closed: Vec<&str> = AD_HOC.into_iter().filter(|kind| !allowed.allows(kind)).collect();
+    if closed.is_empty() {
+        let said = format!("allow_commands lets it run {}", AD_HOC.join(", "));
+        return finding("commands", Verdict::Good, said);
+    }
+    let closed = closed.join(", ");
+    let said = format!("allow_commands keeps {closed} out: such tasks wait for another worker");
+    finding("commands", Verdict::Good, said)
+        .hint(format!("if this one is to run them: allow_commands: [{closed}], and reload"))
 }
 
 /// Whether anybody is told when something goes wrong.
@@ -299,28 +320,37 @@ fn port(config: &Config) -> Finding {
     }
 }
 
-fn broken(failure: Failure) -> Finding {
-    finding("store", Verdict::Bad, failure.message.unwrap_or_default())
-        .hint("docs/operating: \"The store is locked\", \"The store is broken\"")
+/// With the failure's own hint, or where more is said of it.
+fn broken(about: &'static str, failure: Failure) -> Finding {
+    let hint = failure.hint.unwrap_or_else(|| {
+        "docs/operating: \"The store is locked\", \"The store is broken\"".to_owned()
+    });
+    finding(about, Verdict::Bad, failure.message.unwrap_or_default()).hint(hint)
 }
 
 async fn store(config: &Config) -> Finding {
     let about = "store";
-    if !storage::exists(config) {
+    let none_yet = || {
         let said = format!("{} does not exist yet", storage::shown(config));
-        return finding(about, Verdict::Good, said);
+        finding(about, Verdict::Good, said)
+            .hint("matins serve makes it, and so does matins migrate")
+    };
+    if !storage::exists(config) {
+        return none_yet();
     }
     match storage::pending(config).await {
+        // All of them.
+        Ok(steps) if steps.first().is_some_and(|step| step.version == 1) => return none_yet(),
         Ok(steps) if !steps.is_empty() && !config.migrate_by_itself => {
             let said = format!("{} migrations wait", steps.len());
             return finding(about, Verdict::Warning, said).hint("matins migrate");
         }
         Ok(_) => {}
-        Err(failure) => return broken(failure),
+        Err(failure) => return broken(about, failure),
     }
-    let opened = match storage::open(config).await {
+    let opened = match storage::open_existing(config).await {
         Ok(store) => store,
-        Err(failure) => return broken(failure),
+        Err(failure) => return broken(about, failure),
     };
     match opened.stats(now()).await {
         Ok(stats) => {
@@ -335,6 +365,6 @@ async fn store(config: &Config) -> Finding {
             finding(about, Verdict::Warning, said)
                 .hint("does a scheduler run? matins status; matins audit")
         }
-        Err(error) => broken(Failure::failed(error.to_string())),
+        Err(error) => broken(about, storage::refused(config, &error)),
     }
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use matins_core::Json;
 use serde::Serialize;
 
+use super::waiting::Waiting;
 use crate::door::{Answer, Request};
 use crate::failure::{Exit, Failure, Result};
 use crate::output;
@@ -133,7 +134,7 @@ impl Enqueue {
             tags: &self.tags,
             ..Body::new(&self.kind, payload)
         };
-        let session = Session::open(global)?;
+        let session = Session::by_the_file(global)?;
         let answer = session.ask(Request::post(&["tasks"]).body(&body)?).await?;
         let task: Task = answer.decode()?;
         if self.wait {
@@ -194,9 +195,11 @@ const LOOK_LAST: Duration = Duration::from_millis(500);
 /// The answer for a task that has ended.
 pub(super) async fn ended(session: &Session, id: &str) -> Result<Answer> {
     let mut pause = LOOK_FIRST;
+    let mut waiting = Waiting::new(session, id);
     loop {
-        let answer = session.ask(Request::get(&["tasks", id])).await?;
-        if answer.decode::<Task>()?.has_ended() {
+        if let Some(answer) = waiting.look().await?
+            && answer.decode::<Task>()?.has_ended()
+        {
             return Ok(answer);
         }
         tokio::time::sleep(pause).await;

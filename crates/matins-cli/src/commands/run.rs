@@ -18,11 +18,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::enqueue::Body;
 use super::follow;
+use super::waiting::{WHY_AFTER, Waiting};
 use crate::door::{Door, Request};
 use crate::failure::{Failure, Result};
 use crate::output::{self, text};
 use crate::session::{Global, Session};
-use crate::views::{Task, Why};
+use crate::views::Task;
 use screen::Screen;
 use worker::Worker;
 
@@ -79,7 +80,7 @@ impl Run {
             max_retries: Some(self.max_retries),
             ..Body::new("command", Some(payload))
         };
-        let session = Session::open(global)?;
+        let session = Session::by_the_file(global)?;
         // From here on somebody may be waiting, and may lose patience.
         let signals = Signals::new()?;
         let answer = session.ask(Request::post(&["tasks"]).body(&body)?).await?;
@@ -167,8 +168,6 @@ struct Watch<'a> {
     screen: Screen,
 }
 
-/// After this long without a start, it is said why.
-const WHY_AFTER: Duration = Duration::from_secs(3);
 /// Between two looks at a task whose stream has broken off.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -193,6 +192,7 @@ impl<'a> Watch<'a> {
 
     async fn until_ended(self, mut signals: Signals) -> Result<u8> {
         let mut worker: Option<Worker> = None;
+        let mut waiting = Waiting::new(self.session, &self.id);
         let code = loop {
             let server = self.server();
             if server.is_none() && worker.is_none() {
@@ -200,14 +200,18 @@ impl<'a> Watch<'a> {
                 worker = Some(Worker::start(self.session, &self.id, screen).await?);
             }
             let left = match (&server, &worker) {
-                (Some(door), _) => self.attend(self.follow(door), &mut signals).await?,
-                (None, Some(worker)) => self.attend(worker.wait(), &mut signals).await?,
+                (Some(door), _) => {
+                    self.attend(self.follow(door), &mut waiting, &mut signals).await?
+                }
+                (None, Some(worker)) => {
+                    self.attend(worker.wait(), &mut waiting, &mut signals).await?
+                }
                 (None, None) => None,
             };
             if let Some(code) = left {
                 break code;
             }
-            if let Some(code) = self.ended(&mut signals).await? {
+            if let Some(code) = self.ended(&mut waiting, &mut signals).await? {
                 break code;
             }
             tokio::time::sleep(LOOK).await;
@@ -240,24 +244,25 @@ impl<'a> Watch<'a> {
     async fn attend(
         &self,
         work: impl Future<Output = ()>,
+        waiting: &mut Waiting<'_>,
         signals: &mut Signals,
     ) -> Result<Option<u8>> {
         let id = &self.id;
         let mut work = std::pin::pin!(work);
-        let mut waiting = std::pin::pin!(tokio::time::sleep(WHY_AFTER));
+        let mut patience = std::pin::pin!(tokio::time::sleep(WHY_AFTER));
         let mut said = false;
         loop {
             let event = tokio::select! {
                 () = &mut work => Event::Over,
                 _ = signals.interrupt.recv() => Event::Interrupt,
                 _ = signals.terminate.recv() => Event::Terminate,
-                () = &mut waiting, if !said => Event::Waited,
+                () = &mut patience, if !said => Event::Waited,
             };
             match event {
                 Event::Over => return Ok(None),
                 Event::Waited => {
                     said = true;
-                    self.say_why().await;
+                    waiting.say_why().await;
                 }
                 Event::Interrupt if self.others => {
                     output::note(&format!("left; it goes on: matins output -f {id}"));
@@ -276,21 +281,9 @@ impl<'a> Watch<'a> {
         }
     }
 
-    async fn say_why(&self) {
-        let Ok(answer) = self.session.door.ask(Request::get(&["tasks", &self.id, "why"])).await
-        else {
-            return;
-        };
-        if let Ok(why) = answer.decode::<Why>()
-            && why.state == "pending"
-        {
-            output::note(&format!("waiting: {}", text::line(&why.detail)));
-        }
-    }
-
     /// The exit code of a task that has ended.
-    async fn ended(&self, signals: &mut Signals) -> Result<Option<u8>> {
-        let answer = self.session.ask(Request::get(&["tasks", &self.id])).await?;
+    async fn ended(&self, waiting: &mut Waiting<'_>, signals: &mut Signals) -> Result<Option<u8>> {
+        let Some(answer) = waiting.look().await? else { return Ok(None) };
         let task: Task = answer.decode()?;
         if !task.has_ended() {
             return Ok(None);

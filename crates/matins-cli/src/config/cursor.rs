@@ -238,18 +238,33 @@ impl<'a> Cursor<'a> {
 
     /// A value that may be a secret: as written, or by reference (`env:NAME`, `file:PATH`).
     pub(crate) fn setting(&self) -> Option<Setting> {
+        self.setting_if(self.reader.need_secrets)
+    }
+
+    /// The same of what every command needs.
+    pub(crate) fn needed_setting(&self) -> Option<Setting> {
+        self.setting_if(true)
+    }
+
+    fn setting_if(&self, needed: bool) -> Option<Setting> {
         let text = self.text()?;
-        let found = if let Some(name) = text.strip_prefix("env:") {
-            (self.reader.env)(name).ok_or_else(|| format!("the environment has no {name}"))
+        let (found, hint) = if let Some(name) = text.strip_prefix("env:") {
+            let found = (self.reader.env)(name);
+            let found = found.ok_or_else(|| format!("the environment has no {name}"));
+            (found, format!("set it as the server has it: export {name}=…"))
         } else if let Some(path) = text.strip_prefix("file:") {
-            read_secret(&self.resolve(Path::new(path)))
+            let hint = "may this user read it? Run it as the user of the server";
+            (read_secret(&self.resolve(Path::new(path))), hint.to_owned())
         } else {
             return Some(Setting::plain(text));
         };
         match found {
             Ok(value) => Some(Setting::secret(value)),
-            Err(_) if !self.reader.need_secrets => Some(Setting::secret("")),
-            Err(message) => self.fail(message),
+            Err(_) if !needed => Some(Setting::secret("")),
+            Err(message) => {
+                self.reader.note(self.problem(message).hint(hint));
+                None
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use matins_runtime::executors::{CommandConfig, CommandLine};
 use matins_runtime::rules::{AD_HOC, DEFAULT_POOL, TypeExecutor};
 
 use super::Config;
+use super::problem::nearest;
 
 /// Fires looked at for clock changes: enough for a year of an hourly schedule.
 const FIRES_LOOKED_AT: usize = 9_000;
@@ -71,6 +72,17 @@ fn is_known(config: &Config, kind: &str) -> bool {
     config.rules.types.contains_key(kind) || AD_HOC.contains(&kind)
 }
 
+/// Of a type that nothing here runs.
+fn undefined(config: &Config, kind: &str) -> String {
+    let known = config.rules.types.keys().map(|kind| &**kind).chain(AD_HOC);
+    match nearest(kind, known) {
+        Some(near) => format!("{kind} is not defined under tasks: did you mean {near}?"),
+        None => format!(
+            "{kind} is not defined under tasks: only a remote worker or another node can run it"
+        ),
+    }
+}
+
 fn pools(config: &Config, found: &mut Vec<Finding>) {
     let mut in_a_pool = BTreeSet::new();
     for (name, pool) in &config.rules.pools {
@@ -78,11 +90,7 @@ fn pools(config: &Config, found: &mut Vec<Finding>) {
             in_a_pool.insert(kind.clone());
             let path = format!("task_pools.{name}.task_types");
             if !is_known(config, kind) {
-                let message = format!(
-                    "{kind} is not defined under tasks: only a remote worker \
-                     or another node can run it"
-                );
-                found.push(Finding::note(path, message));
+                found.push(Finding::note(path, undefined(config, kind)));
             }
         }
     }
@@ -129,11 +137,7 @@ pub(crate) fn next_fires(
 fn schedule(config: &Config, spec: &ScheduleSpec, now: Timestamp, found: &mut Vec<Finding>) {
     let path = format!("schedules.{}", spec.name);
     if !is_known(config, &spec.kind) {
-        let message = format!(
-            "{} is not defined under tasks: only a remote worker or another \
-             node can run it",
-            spec.kind
-        );
+        let message = undefined(config, &spec.kind);
         found.push(Finding::warning(format!("{path}.type"), message));
     } else if !config.rules.types.contains_key(&*spec.kind)
         && !config.rules.allow_commands.allows(&spec.kind)

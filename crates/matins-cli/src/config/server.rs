@@ -27,7 +27,7 @@ const TOKEN_CHARS_MIN: usize = 22;
 const OTHER_STORES: [&str; 2] = ["mysql:", "redis:"];
 
 pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
-    let location = at.setting()?;
+    let location = at.needed_setting()?;
     let text = location.value.as_str();
     if let Some(path) = text.strip_prefix("sqlite:") {
         let path = path.strip_prefix("//").unwrap_or(path);
@@ -62,7 +62,7 @@ pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
 pub(crate) fn redis(table: &Table<'_>, store: Option<&StoreLocation>) -> Option<RedisPlace> {
     let prefix = table.get("redis_prefix", Cursor::filled);
     let url = table.get("redis", |at| {
-        let setting = at.setting()?;
+        let setting = at.needed_setting()?;
         match matins_store::redis::location(&setting.value) {
             Ok(_) => Some(Secret(setting.value)),
             Err(StoreError::Broken(text)) => at.fail(text),

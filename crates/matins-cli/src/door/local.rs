@@ -62,12 +62,11 @@ impl LocalDoor {
         Self { config: None, opened: OnceCell::new(), caller: caller() }
     }
 
-    /// The client over the store, which is made if there is none.
-    /// Of a store that is there.
+    /// The client over a store that is there.
     pub(crate) async fn client(&self) -> Result<&Client> {
         match self.missing() {
             Some(config) => Err(storage::missing(config)),
-            None => Ok(&self.opened().await?.client),
+            None => Ok(&self.opened(false).await?.client),
         }
     }
 
@@ -80,11 +79,15 @@ impl LocalDoor {
         self.config.as_ref()
     }
 
-    async fn opened(&self) -> Result<&Opened> {
+    /// `makes_store`: where there is none.
+    async fn opened(&self, makes_store: bool) -> Result<&Opened> {
         let open = || async {
             match &self.config {
                 Some(config) => {
-                    let store = storage::open(config).await?;
+                    let store = match makes_store {
+                        true => storage::open(config).await?,
+                        false => storage::open_existing(config).await?,
+                    };
                     let opened = Opened::over(store, config.rules.clone())?;
                     let clock = opened.client.follow_clock().await;
                     clock.map_err(|error| storage::refused(config, &error))?;
@@ -101,7 +104,7 @@ impl LocalDoor {
     async fn router(&self, request: &Request) -> Result<Router> {
         match self.missing() {
             Some(config) if !request.makes_store => Err(storage::missing(config)),
-            _ => Ok(self.opened().await?.router.clone()),
+            _ => Ok(self.opened(request.makes_store).await?.router.clone()),
         }
     }
 

@@ -390,13 +390,14 @@ fn the_doctor_looks_at_everything() {
         "port",
         "store",
         "heartbeat",
+        "commands",
         "alerts",
     ] {
         assert!(done.out.contains(check), "{check} is not in {}", done.out);
     }
     let json = sandbox.matins(&["doctor", "--json"]).succeeds().json();
     let checks = json["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 10);
+    assert_eq!(checks.len(), 11);
     for check in checks {
         assert!(
             check["verdict"] == "ok" || !check["hints"].as_array().unwrap().is_empty(),
@@ -488,6 +489,26 @@ fn every_command_explains_itself() {
         args.push("--help");
         sandbox.matins(&args).succeeds().says("Usage:");
     }
+}
+
+#[test]
+fn a_label_that_does_not_exist_is_told_with_the_nearest() {
+    let sandbox = Sandbox::new();
+    let set = |args: &[&str]| sandbox.matins(&[&["schedule", "set"], args].concat()).succeeds();
+    set(&["night", "--cron", "0 2 * * *", "--timezone", "Asia/Shanghai", "--type", "x"]);
+    let told = |name: &str, label: &str, near: &str| {
+        let told = sandbox.matins(&["schedule", "trigger", name, "--for", label]).fails_with(2);
+        told.complains(label).complains(near);
+    };
+    let near = "the nearest are 2024-01-14T02:00:00 and 2024-01-15T02:00:00";
+    told("night", "2024-01-15T01:30:00", near);
+    told("night", "2024-01-14T18:00:00Z", near);
+    let near = "the nearest are 2024-01-15T02:00:00 and 2024-01-16T02:00:00";
+    told("night", "2024-01-15T02:30:00", near);
+    set(&["hours", "--cron", "0 * * * *", "--timezone", "UTC", "--type", "x"]);
+    let near = "the nearest are 2024-01-15T01:00:00Z and 2024-01-15T02:00:00Z";
+    told("hours", "2024-01-15T02:00:00", near);
+    told("hours", "2024-01-15T01:59:59Z", near);
 }
 
 #[test]

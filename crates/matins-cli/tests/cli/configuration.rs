@@ -114,6 +114,89 @@ fn flags_beat_the_environment_which_beats_the_file() {
     told.fails_with(2).complains("other.yaml: there is no such file");
 }
 
+/// At 3 a.m. the file may be what somebody just broke.
+#[test]
+fn a_broken_file_stops_nobody_who_names_the_store() {
+    let sandbox = Sandbox::with_config("store: sqlite:kept.db\n");
+    let id = sandbox.enqueue(&["nobody"]);
+    let broken = "store: sqlite:kept.db\ntask_pool: {}\n";
+    sandbox.write("matins.yaml", broken);
+    let looking: [&[&str]; 8] = [
+        &["status"],
+        &["list"],
+        &["show", &id],
+        &["why", &id],
+        &["dead", "list"],
+        &["schedule", "list"],
+        &["pool", "list"],
+        &["doctor"],
+    ];
+    for args in looking {
+        let refused = sandbox.matins(args).fails_with(2);
+        refused.complains("matins.yaml:2:1: task_pool: unknown key").complains("name it: --store");
+        let named = [args, &["--store", "sqlite:kept.db"]].concat();
+        let told = sandbox.matins(&named);
+        let told = if args == ["doctor"] { told } else { told.succeeds() };
+        told.complains("warning: ").complains("task_pool: unknown key").complains("matins check");
+        let mut command = sandbox.command(args);
+        let told = done(&command.env("MATINS_STORE", "sqlite:kept.db").output().unwrap());
+        told.complains("goes on without the file");
+    }
+    sandbox.matins(&["why", &id, "--store", "sqlite:kept.db"]).succeeds().says("no_worker");
+    let listed = sandbox.matins(&["list", "--json", "--store", "sqlite:kept.db"]).succeeds().json();
+    assert_eq!(listed["tasks"].as_array().unwrap().len(), 1);
+    sandbox.matins(&["cancel", &id, "--store", "sqlite:kept.db"]).succeeds();
+    // What goes by the words of the file does not go by half of them.
+    let by_the_file: [&[&str]; 5] = [
+        &["enqueue", "nobody"],
+        &["check"],
+        &["serve"],
+        &["run", "--", "true"],
+        &["schedule", "set", "x", "--cron", "@daily", "--type", "nobody"],
+    ];
+    for args in by_the_file {
+        let (own, rest) = args.split_at(1);
+        let all = [own, &["--store", "sqlite:kept.db"], rest].concat();
+        let code = if args[0] == "run" { 125 } else { 2 };
+        sandbox.matins(&all).fails_with(code).complains("task_pool: unknown key");
+    }
+    sandbox.matins(&["version"]).succeeds();
+    // What is wrong with the flag itself is no matter of the file.
+    let told = sandbox.matins(&["list", "--store", "mysql://x"]).fails_with(2);
+    told.complains("--store: store: a mysql store is not available");
+}
+
+#[test]
+fn a_server_is_asked_beside_a_broken_file() {
+    let sandbox = Sandbox::with_config("store: sqlite:kept.db\n");
+    let server = sandbox.serve(&[]);
+    sandbox.write("matins.yaml", "nonsense: [\n");
+    let told = sandbox.matins(&["status", "--server", &server.url]).succeeds();
+    told.complains("warning: ").says("dead letters");
+}
+
+#[test]
+fn a_reference_that_leads_nowhere_is_named() {
+    let sandbox = Sandbox::with_config("store: env:NO_SUCH_DATABASE_URL\n");
+    let told = sandbox.matins(&["list"]).fails_with(2);
+    let told = told.complains("store: the environment has no NO_SUCH_DATABASE_URL");
+    told.complains("export NO_SUCH_DATABASE_URL=");
+}
+
+#[test]
+fn a_mistyped_type_is_told_with_the_one_that_was_meant() {
+    let sandbox = Sandbox::with_config(
+        "task_pools: {p: {max_workers: 1, task_types: [sync_ordres]}}
+tasks: {sync_orders: {executor: command, command: [\"true\"]}}
+schedules: {nightly: {schedule: '@daily', timezone: UTC, type: sync_order}}
+",
+    );
+    let told = sandbox.matins(&["check"]).succeeds();
+    let told =
+        told.says("task_types: sync_ordres is not defined under tasks: did you mean sync_orders?");
+    told.says("type: sync_order is not defined under tasks: did you mean sync_orders?");
+}
+
 #[test]
 fn a_mistake_outside_the_file_names_its_place() {
     let sandbox = Sandbox::new();

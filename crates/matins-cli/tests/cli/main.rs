@@ -4,6 +4,7 @@ mod bench;
 mod commands;
 mod configuration;
 mod doors;
+mod postgres;
 mod run;
 mod sandbox;
 mod serve;

@@ -1,14 +1,18 @@
 //! Many alerts about one thing, as one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Alert, Fact, Rule, Severity};
+use crate::task::TaskId;
 
 /// Alerts shown by themselves.
 pub const SAMPLES_MAX: usize = 5;
+
+/// Tasks told from each other. Beyond that each alert counts as one more.
+const TASKS_MAX: usize = 1_000;
 
 /// Causes counted apart.
 const CAUSES_MAX: usize = 8;
@@ -41,6 +45,9 @@ pub struct Digest {
     pub samples: Vec<Sample>,
     /// How many had which cause.
     pub causes: BTreeMap<String, u64>,
+    /// Tasks that are counted: one that was replayed and gave up again is no other one.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub tasks: BTreeSet<TaskId>,
     /// Channels that could not be told it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<String>,
@@ -70,6 +77,7 @@ impl Digest {
             resolved: false,
             samples: Vec::new(),
             causes: BTreeMap::new(),
+            tasks: BTreeSet::new(),
             tried: Vec::new(),
         };
         digest.add(alert, severity);
@@ -95,14 +103,27 @@ impl Digest {
             self.samples.push(sample);
             return;
         }
-        self.count += 1;
         self.severity = self.severity.max(severity);
+        if !self.is_another(&sample) {
+            return;
+        }
+        self.count += 1;
         if let Some(cause) = sample.get("error").or_else(|| sample.get("why")) {
             self.cause(shortened(cause, CAUSE_CHARS), 1);
         }
         if self.samples.len() < SAMPLES_MAX {
             self.samples.push(sample);
         }
+    }
+
+    /// Whether it is about a task that is not counted yet, or about none.
+    fn is_another(&mut self, sample: &Sample) -> bool {
+        let task = sample.get("task").and_then(|id| id.parse::<TaskId>().ok());
+        let Some(task) = task else { return true };
+        if self.tasks.len() >= TASKS_MAX {
+            return !self.tasks.contains(&task);
+        }
+        self.tasks.insert(task)
     }
 
     fn cause(&mut self, cause: String, n: u64) {
@@ -116,7 +137,11 @@ impl Digest {
         self.first_at = self.first_at.min(later.first_at);
         self.last_at = self.last_at.max(later.last_at);
         self.severity = self.severity.max(later.severity);
-        self.count += later.count;
+        let again = later.tasks.intersection(&self.tasks).count() as u64;
+        self.count += later.count.saturating_sub(again);
+        let room = TASKS_MAX.saturating_sub(self.tasks.len());
+        let others: Vec<TaskId> = later.tasks.difference(&self.tasks).copied().take(room).collect();
+        self.tasks.extend(others);
         self.resolved = later.resolved;
         for (cause, n) in later.causes {
             self.cause(cause, n);

@@ -22,7 +22,43 @@ pub const fn is_local(rule: Rule) -> bool {
     matches!(rule, Rule::Store | Rule::Outage | Rule::Stalled | Rule::Restarted | Rule::CrashLoop)
 }
 
-/// States that begin or end by the figures of a store. The desk is the memory of what was told.
+/// How long all must have gone on, after a start or an outage, before anything is held against
+/// what is late: it is being caught up.
+const BREATH: Duration = Duration::from_secs(10);
+
+/// How much of `age`, for which something has been late or silent, counts: only the time in which
+/// it could have been otherwise, because whoever judges was there and the store answered. Both have
+/// been so without a break for `steady`.
+pub fn counted(age: Duration, steady: Duration) -> Duration {
+    age.min(steady.saturating_sub(BREATH))
+}
+
+/// A store, as the one who tells of it sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreState {
+    Fine,
+    /// It does not answer, or takes nothing, for so long.
+    Away(Duration),
+    /// It is away, and something stands in for it.
+    StoodInFor,
+}
+
+/// How long the store may be away before somebody is told.
+pub const AWAY_TOLD_AFTER: Duration = Duration::from_secs(10);
+
+/// The rule under which somebody is told that the store is away; `told`: the one that he was told
+/// under. An outage is one matter, whatever becomes of it before it is over.
+pub fn away(state: StoreState, told: Option<Rule>) -> Option<Rule> {
+    match (state, told) {
+        (StoreState::Fine, _) => None,
+        (_, Some(told)) => Some(told),
+        (StoreState::StoodInFor, None) => Some(Rule::Outage),
+        (StoreState::Away(since), None) => (since >= AWAY_TOLD_AFTER).then_some(Rule::Store),
+    }
+}
+
+/// States that begin or end by the figures of a store, as they were at `now`. The desk is the memory
+/// of what was told.
 pub fn figures(stats: &Stats, policy: &Policy, desk: &Desk, now: Timestamp) -> Vec<Alert> {
     let mut alerts = Vec::new();
     let mut judge = |begun: Alert, holds: bool| {
@@ -76,6 +112,33 @@ pub fn unserved(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_outage_is_one_matter() {
+        let away_for = |seconds| StoreState::Away(Duration::from_secs(seconds));
+        let play = |states: &[StoreState]| {
+            let mut told = None;
+            let states = states.iter().map(|state| {
+                told = away(*state, told);
+                told
+            });
+            states.collect::<Vec<_>>()
+        };
+        let (fine, stood_in) = (StoreState::Fine, StoreState::StoodInFor);
+        let (store, outage) = (Some(Rule::Store), Some(Rule::Outage));
+        assert_eq!(play(&[away_for(9), away_for(10), fine]), [None, store, None]);
+        assert_eq!(play(&[away_for(5), stood_in, fine]), [None, outage, None]);
+        assert_eq!(play(&[stood_in, away_for(60), fine]), [outage, outage, None]);
+        assert_eq!(play(&[away_for(60), stood_in, fine]), [store, store, None]);
+    }
+
+    #[test]
+    fn only_time_in_which_it_could_be_otherwise_counts() {
+        let secs = Duration::from_secs;
+        assert_eq!(counted(secs(3_600), secs(5)), Duration::ZERO);
+        assert_eq!(counted(secs(3_600), BREATH + secs(60)), secs(60));
+        assert_eq!(counted(secs(30), secs(3_600)), secs(30));
+    }
 
     #[test]
     fn states_begin_and_end_once() {

@@ -316,6 +316,13 @@ impl Recurrence {
         }
     }
 
+    /// The last fire before, and the first one at or after, what a label names that is none of
+    /// this schedule's.
+    pub fn around(&self, label: Label) -> (Option<Fire>, Option<Fire>) {
+        let second = floor(self.passed(label).unwrap_or_else(|| timestamp(label.seconds())));
+        (self.previous(timestamp(second)), self.next_after(timestamp(second - 1)))
+    }
+
     fn interval_fire(&self, number: i64) -> Option<Fire> {
         let step = self.timetable.interval_seconds()? as i64;
         if number < 1 {

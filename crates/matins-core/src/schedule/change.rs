@@ -248,12 +248,14 @@ fn occurrence(prepared: &Prepared, text: &str) -> Result<Fire, SpecError> {
         .parse()
         .map_err(|error: crate::cron::LabelError| SpecError::new("label", error.to_string()))?;
     prepared.recurrence.resolve(label).ok_or_else(|| {
-        let next = prepared.recurrence.next_after(Timestamp::UNIX_EPOCH);
-        let like = next.map_or_else(String::new, |fire| format!(" such as {}", fire.label));
-        SpecError::new(
-            "label",
-            format!("{text} is no occurrence of this schedule; expected one{like}"),
-        )
+        let (before, after) = prepared.recurrence.around(label);
+        let near: Vec<String> =
+            [before, after].into_iter().flatten().map(|fire| fire.label.to_string()).collect();
+        let near = match near.is_empty() {
+            true => "it has none".to_owned(),
+            false => format!("the nearest are {}", near.join(" and ")),
+        };
+        SpecError::new("label", format!("{text} is no occurrence of this schedule; {near}"))
     })
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use matins_core::alert::policy::Policy;
 use matins_core::alert::{Alert, judge};
 use matins_core::store::Stats;
@@ -182,16 +183,16 @@ async fn pass_on(
     }
 }
 
-/// Keeps the store's last figures for the one who tells.
+/// Keeps the store's last figures, and when they were read, for the one who tells.
 #[derive(Debug, Default)]
-pub(super) struct Figures(Mutex<Option<Arc<Stats>>>);
+pub(super) struct Figures(Mutex<Option<Arc<(Stats, Timestamp)>>>);
 
 impl Figures {
-    pub(super) fn set(&self, stats: Stats) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(stats));
+    pub(super) fn set(&self, stats: Stats, at: Timestamp) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new((stats, at)));
     }
 
-    pub(super) fn get(&self) -> Option<Arc<Stats>> {
+    pub(super) fn get(&self) -> Option<Arc<(Stats, Timestamp)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

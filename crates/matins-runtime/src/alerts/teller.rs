@@ -135,7 +135,7 @@ impl<B: Book> Teller<B> {
         for (_, alert) in &tray.unread {
             desk.take_in(alert, policy, now);
         }
-        for alert in self.node.as_ref().map(|node| figures(node, desk, now)).unwrap_or_default() {
+        for alert in self.node.as_ref().map(|node| figures(node, desk)).unwrap_or_default() {
             desk.take_in(&alert, policy, now);
         }
         desk.turn(policy, now);
@@ -230,10 +230,11 @@ impl<B: Book> Teller<B> {
     }
 }
 
-/// What the store's figures say.
-fn figures(node: &Client, desk: &Desk, now: Timestamp) -> Vec<Alert> {
-    let Some(stats) = node.alerts().figures() else { return Vec::new() };
-    judge::figures(&stats, &node.rules().alerts, desk, now)
+/// What the store's figures say of the time when they were read.
+fn figures(node: &Client, desk: &Desk) -> Vec<Alert> {
+    let Some(figures) = node.alerts().figures() else { return Vec::new() };
+    let (stats, at) = &*figures;
+    judge::figures(stats, &node.rules().alerts, desk, *at)
 }
 
 /// Conditions that this node's loops judge, and that were told before it began: their end is told

@@ -54,7 +54,9 @@ pub(super) async fn run(core: Arc<Core>, every: Duration) {
                 if look(&core, &pool, flight, free).await {
                     flights.remove(&pool);
                 }
-            } else if *next.entry(pool.clone()).or_insert(first) <= Instant::now() {
+            } else if core.progress.store_up()
+                && *next.entry(pool.clone()).or_insert(first) <= Instant::now()
+            {
                 next.insert(pool.clone(), Instant::now() + every);
                 if let Some(id) = send(&core, &pool).await {
                     let flight = Flight { id, sent: Instant::now(), room_since: None };
@@ -90,8 +92,10 @@ async fn send(core: &Core, pool: &Name) -> Option<TaskId> {
 
 /// Whether its flight is over.
 async fn look(core: &Core, pool: &Name, flight: &mut Flight, free: u32) -> bool {
-    let Ok(task) = core.store().task(flight.id).await else {
-        // Nothing is known while the store is away: its time begins anew.
+    let task = core.store().task(flight.id).await;
+    let Some(task) = task.ok().filter(|_| core.progress.store_up()) else {
+        // Nothing is known while the store is away, also where something stands in for it: its
+        // time begins anew.
         flight.room_since = None;
         return false;
     };

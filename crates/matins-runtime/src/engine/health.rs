@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use matins_core::alert::judge::{self, AWAY_TOLD_AFTER, StoreState};
 use matins_core::alert::{Alert, Rule};
 
 use super::{Core, dead_man};
@@ -85,9 +86,6 @@ fn heartbeat_age(core: &Core) -> Duration {
 const PING_EVERY: Duration = Duration::from_secs(2);
 const PING_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long the store may be away before somebody is told.
-const AWAY_TOLD_AFTER: Duration = Duration::from_secs(10);
-
 /// A trivial query on a path of its own tells an unreachable store from a stuck loop. While the
 /// lookout has its answers, nobody needs to ask.
 pub(super) async fn watch_store(core: Arc<Core>) {
@@ -110,7 +108,6 @@ pub(super) async fn watch_store(core: Arc<Core>) {
         }
         tell_of_store(&core, kind, up, &mut away_since);
         tell_of_parts(&core, &mut parts_away);
-        tell_of_outage(&core, kind);
         core.client.inner.metrics.store_up(kind, up);
         refresh(&core);
         tokio::select! {
@@ -121,16 +118,24 @@ pub(super) async fn watch_store(core: Arc<Core>) {
 }
 
 fn tell_of_store(core: &Core, kind: &str, up: bool, away_since: &mut Option<tokio::time::Instant>) {
-    let (alerts, now) = (core.client.alerts(), core.client.now());
-    if up && !core.client.has_write_trouble() {
+    let state = if journals(core) {
+        StoreState::StoodInFor
+    } else if up && !core.client.has_write_trouble() {
         *away_since = None;
-        return alerts.raise(Alert::resolved(Rule::Store, kind, now));
-    }
-    let since = away_since.get_or_insert_with(tokio::time::Instant::now);
-    if since.elapsed() >= AWAY_TOLD_AFTER {
-        let node = &core.config.node_id;
-        let why = if up { "it takes nothing" } else { "it does not answer" };
-        alerts.raise(Alert::new(Rule::Store, kind, now).fact("node", node).fact("why", why));
+        StoreState::Fine
+    } else {
+        StoreState::Away(away_since.get_or_insert_with(tokio::time::Instant::now).elapsed())
+    };
+    let (alerts, now) = (core.client.alerts(), core.client.now());
+    let rules = [Rule::Store, Rule::Outage];
+    let told = rules.into_iter().find(|rule| alerts.stands(*rule, kind));
+    let holds = judge::away(state, told);
+    let why = if up { "it takes nothing" } else { "it does not answer" };
+    for rule in rules {
+        alerts.raise(match holds == Some(rule) {
+            true => Alert::new(rule, kind, now).fact("node", &core.config.node_id).fact("why", why),
+            false => Alert::resolved(rule, kind, now),
+        });
     }
 }
 
@@ -150,15 +155,6 @@ fn tell_of_parts(core: &Core, away: &mut BTreeMap<String, tokio::time::Instant>)
             alerts.raise(Alert::new(Rule::Redis, part.location, now).fact("node", node));
         }
     }
-}
-
-fn tell_of_outage(core: &Core, kind: &str) {
-    let (alerts, now) = (core.client.alerts(), core.client.now());
-    let node = &core.config.node_id;
-    alerts.raise(match journals(core) {
-        true => Alert::new(Rule::Outage, kind, now).fact("node", node),
-        false => Alert::resolved(Rule::Outage, kind, now),
-    });
 }
 
 /// Beats while every loop is fresh, into the store and to an outside switch.

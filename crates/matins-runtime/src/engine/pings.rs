@@ -40,6 +40,8 @@ async fn look(core: &Core) -> Result<(), ClientError> {
     for ping in &pings {
         let now = core.client.now();
         match ping.expected.overdue(ping.heard, now) {
+            // Nobody could report while the store was away.
+            Some(late) if core.counted(late).is_zero() => {}
             None => alerts.raise(Alert::resolved(Rule::Ping, &*ping.name, now)),
             Some(late) => alerts.raise(
                 Alert::new(Rule::Ping, &*ping.name, now)

@@ -61,13 +61,14 @@ impl Signs {
         let (alerts, patience) = (core.client.alerts(), patience(core));
         let mut left = Vec::new();
         for (node, (first, last)) in &self.seen {
-            if later(*last, patience) > now {
+            let silent = until(now, *last);
+            if silent < patience {
                 // One of which nothing is known, since a start of this node, has not come back.
                 alerts.raise(Alert::resolved(Rule::Heartbeat, &**node, now));
             } else if later(*first, patience) > *last || has_left(core, node).await? {
                 // Nobody misses a program that was there for a moment.
                 left.push(node.clone());
-            } else {
+            } else if core.counted(silent) >= patience {
                 let alert = Alert::new(Rule::Heartbeat, &**node, now).fact("node", node);
                 let alert = alert.fact("silent_seconds", until(now, *last).as_secs());
                 alerts.raise(alert.of_severity(Severity::Warning));
@@ -112,7 +113,7 @@ impl Schedulers {
         if value != self.value {
             (self.value, *moved) = (value, Instant::now());
             alerts.raise(Alert::resolved(Rule::Heartbeat, SUBJECT, now));
-        } else if moved.elapsed() >= patience(core) {
+        } else if core.counted(moved.elapsed()) >= patience(core) {
             let alert = Alert::new(Rule::Heartbeat, SUBJECT, now);
             alerts.raise(alert.fact("silent_seconds", moved.elapsed().as_secs()));
         }
@@ -134,7 +135,8 @@ fn settle(core: &Core, rule: Rule, holds: Vec<Alert>, now: Timestamp) {
     }
 }
 
-/// Types that no live worker runs: only where tasks wait for long is it worth a look.
+/// Types that no live worker runs: only where tasks wait for long is it worth a look, and only
+/// after others have had the time to come up.
 async fn tell_unserved(
     core: &Core,
     stats: &Stats,
@@ -142,6 +144,9 @@ async fn tell_unserved(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let patience = core.client.rules().alerts.after(Rule::NoWorker);
+    if core.counted(Duration::MAX) < patience {
+        return Ok(());
+    }
     let mut unserved = BTreeMap::new();
     for (pool, _) in stats.oldest_ready.iter().filter(|(_, at)| later(**at, patience) <= now) {
         let filter = TaskFilter {
@@ -159,9 +164,12 @@ async fn tell_unserved(
     Ok(())
 }
 
-/// Schedules that are past due: whoever should fire them does not.
+/// Schedules that are past due although somebody had the time to fire them.
 async fn tell_overdue(core: &Core, stats: &Stats, now: Timestamp) -> Result<(), StoreError> {
     let patience = core.client.rules().alerts.after(Rule::Overdue);
+    if core.counted(Duration::MAX) < patience {
+        return Ok(());
+    }
     let mut overdue = Vec::new();
     if stats.schedules_overdue > 0 {
         for due in core.store().due(now, OVERDUE_SEEN).await?.0 {

@@ -31,7 +31,7 @@ pub(super) async fn show_figures(core: Arc<Core>) {
         let looked = async {
             let stats = core.store().stats(now).await?;
             core.client.inner.metrics.stats(&stats, now);
-            core.client.alerts().set_figures(stats);
+            core.offer_figures(stats, now);
             schedulers.look(&core, now).await
         };
         let pause = match looked.await {
@@ -102,7 +102,7 @@ async fn turn(
     if signs.is_due(core, SIGNS_EVERY) {
         signs.look(core, &stats, now).await?;
     }
-    core.client.alerts().set_figures(stats);
+    core.offer_figures(stats, now);
     while due.expiry && Instant::now() < until {
         let expired = core.store().expire(core.client.now(), EXPIRE_ROWS).await?;
         due.expiry = expired as usize >= EXPIRE_ROWS;

@@ -22,7 +22,11 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{CancelToken, Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::error::{Failure, Res};
 use super::tls;
+
+/// How long a server may take to greet whoever connects: one that is frozen never does.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection as it comes out of [`Access::connect`].
 pub type Line = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
@@ -133,6 +137,13 @@ impl Address {
 impl Access {
     pub async fn connect(&self) -> std::result::Result<(Client, Line), tokio_postgres::Error> {
         self.config.connect(self.tls.clone()).await
+    }
+
+    /// The same, in vain when the server takes the connection and then says nothing.
+    pub(super) async fn answered(&self) -> Res<(Client, Line)> {
+        let connected = tokio::time::timeout(ANSWER_LIMIT, self.connect()).await;
+        let silent = || format!("it has not answered for {} s", ANSWER_LIMIT.as_secs());
+        Ok(connected.map_err(|_| Failure::unavailable(silent()))??)
     }
 
     /// Asks the server to end what a connection waits for.

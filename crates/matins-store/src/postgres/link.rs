@@ -76,16 +76,16 @@ impl Switchboard {
     pub(super) async fn open(&self, access: &Access) -> Res<Client> {
         let access = access.clone();
         let opened = self.handle.spawn(async move {
-            let (client, connection) = access.connect().await?;
+            let (client, connection) = access.answered().await?;
             tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to the database broke");
                 }
             });
-            Ok::<_, tokio_postgres::Error>(client)
+            Ok(client)
         });
         match opened.await {
-            Ok(client) => Ok(client?),
+            Ok(client) => client,
             Err(_) => Err(Failure::unavailable("the store is being closed")),
         }
     }

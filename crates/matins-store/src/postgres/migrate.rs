@@ -120,6 +120,9 @@ pub(super) async fn on_open(
     check_server(&client).await?;
     let applied = applied(&client).await?;
     if !missing(&applied).is_empty() {
+        if migrate == Migrate::Existing && applied.is_empty() {
+            return Err(StoreError::Missing("this database".to_owned()).into());
+        }
         if migrate == Migrate::Manual {
             let at = applied.last().copied().unwrap_or(0);
             return Err(Failure::broken(format!(

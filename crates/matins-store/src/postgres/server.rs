@@ -38,7 +38,7 @@ impl Server {
 }
 
 async fn look(url: &str) -> Res<Server> {
-    let (client, connection) = Address::parse(url)?.access()?.connect().await?;
+    let (client, connection) = Address::parse(url)?.access()?.answered().await?;
     tokio::spawn(connection);
     let rows = client.query_typed(LOOK, &[]).await?;
     let row = rows.first().ok_or_else(|| Failure::broken("the server does not say what it is"))?;

@@ -57,6 +57,9 @@ pub(super) fn on_open(conn: &Connection, migrate: Migrate) -> Res<()> {
     if missing.is_empty() {
         return Ok(());
     }
+    if migrate == Migrate::Existing && applied.is_empty() {
+        return Err(StoreError::Missing("this file".to_owned()).into());
+    }
     if migrate == Migrate::Manual {
         let at = applied.len();
         return Err(Failure::broken(format!(

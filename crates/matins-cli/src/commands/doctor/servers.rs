@@ -21,7 +21,11 @@ pub(super) async fn findings(config: &Config) -> Vec<Finding> {
                 findings.push(durability(&server));
                 findings.push(connections(config, &server).await);
             }
-            Err(error) => findings.push(finding("postgresql", Verdict::Bad, error.to_string())),
+            Err(error) => {
+                findings.push(super::broken("postgresql", storage::refused(config, &error)));
+                findings.extend(redis(config).await);
+                return findings;
+            }
         }
         findings.extend(store_clock(config).await);
         findings.extend(schema(config).await);
@@ -50,7 +54,7 @@ async fn connections(config: &Config, server: &Server) -> Finding {
     let about = "connections";
     let Server { sessions, sessions_max, .. } = *server;
     let each = config.store_connections as u32;
-    let nodes = match storage::open(config).await {
+    let nodes = match storage::open_existing(config).await {
         Ok(store) => store.workers().await.unwrap_or_default(),
         Err(_) => Vec::new(),
     };
@@ -68,7 +72,7 @@ async fn connections(config: &Config, server: &Server) -> Finding {
 
 /// Times come from the store's clock where several machines share it.
 async fn store_clock(config: &Config) -> Option<Finding> {
-    let store = storage::open(config).await.ok()?;
+    let store = storage::open_existing(config).await.ok()?;
     let sent = Instant::now();
     let told = store.clock().await.ok()??;
     let off =

@@ -35,7 +35,11 @@ impl Worker {
             return Err(Failure::failed("there is no store to work on"));
         };
         if !config.rules.allow_commands.allows(AD_HOC_COMMAND) {
-            return Err(Failure::failed("allow_commands of this configuration forbids commands"));
+            let hint = "allow_commands: [command] in matins.yaml lets this process, and each server \
+                        that reads it, run them; without it a server that may has to be up";
+            return Err(
+                Failure::failed("allow_commands of this configuration forbids commands").hint(hint)
+            );
         }
         let only: TaskId =
             id.parse().map_err(|_| Failure::failed(format!("{id} is no task id")))?;

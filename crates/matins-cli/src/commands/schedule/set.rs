@@ -102,7 +102,7 @@ pub(crate) struct Set {
 impl Set {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
         let body = self.body()?;
-        let session = Session::open(global)?;
+        let session = Session::by_the_file(global)?;
         let request = Request::new(Method::Put, &["schedules", &self.name]).body(&body)?;
         session.show(request, super::told).await.map(|_| ())
     }
