@@ -207,6 +207,12 @@ async fn a_dead_node_is_waited_for_until_a_person_says_so() {
         assert!(other.claim(1).await.is_empty());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+    let task = other.store.task(id(1)).await.unwrap().unwrap();
+    let around = other.store.surroundings(&task, Timestamp::now()).await.unwrap();
+    let (node, until_when) = around.waits_for.expect("somebody is waited for");
+    assert!(&*node == "dead" && until_when > Timestamp::now(), "{node} until {until_when}");
     assert_eq!(other.store.forget_node("dead").await.unwrap(), Forgotten::Done);
+    let around = other.store.surroundings(&task, Timestamp::now()).await.unwrap();
+    assert_eq!(around.waits_for, None);
     until("it is run", async || !other.claim(1).await.is_empty()).await;
 }
