@@ -102,7 +102,7 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// All keys of the mirror, but for those of lines and tombs.
 pub(super) fn names() -> impl Iterator<Item = String> {
     let used = KINDS.iter().map(|(name, _)| *name).filter(|name| *name != "journal");
-    used.chain(["mirror:epoch", "mirror:holding", "mirror:count", "mirror:read"]).map(str::to_owned)
+    used.chain(["mirror:epoch", "mirror:holding", "mirror:count"]).map(str::to_owned)
 }
 
 /// What the keys are that its scripts use.
@@ -406,6 +406,14 @@ impl Mirror {
     /// An outage has begun.
     pub(super) fn enter(&self) {
         self.open.store(true, Ordering::SeqCst);
+        self.keep.notify_one();
+    }
+
+    /// There may be something to agree on.
+    pub(super) fn heed_generation(&self, generation: u64) {
+        if generation > self.regime().generation {
+            self.keep.notify_one();
+        }
     }
 
     fn is_open(&self) -> bool {

@@ -474,6 +474,9 @@ impl Store for RedisStore {
             outage.heed(&answer);
         }
         let look = answer?;
+        if let Some(mirror) = &self.mirror {
+            mirror.heed_generation(self.store.generation());
+        }
         // The claim that follows must not believe Redis that there is nothing.
         look.pools.iter().for_each(|pool| self.looks.doubt(pool));
         Ok(look)

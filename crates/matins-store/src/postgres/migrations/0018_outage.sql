@@ -86,7 +86,7 @@ BEGIN
            count(*) FILTER (WHERE sees IS NULL
                             OR sees_since > v_now - interval '2 seconds') AS unsure,
            count(DISTINCT sees) AS kinds, min(sees) AS one
-    INTO m FROM member WHERE seen_at > v_now - interval '10 seconds';
+    INTO m FROM member WHERE seen_at > v_now - interval '25 seconds';
     IF g.redis IS NOT NULL THEN
         RETURN CASE WHEN m.blind = 0 THEN g.redis END;
     END IF;
@@ -156,7 +156,7 @@ CREATE FUNCTION member_forget(p_node text) RETURNS integer
 LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM member
-               WHERE node = p_node AND seen_at > clock_timestamp() - interval '10 seconds') THEN
+               WHERE node = p_node AND seen_at > clock_timestamp() - interval '15 seconds') THEN
         RETURN 1;
     END IF;
     DELETE FROM member WHERE node = p_node;

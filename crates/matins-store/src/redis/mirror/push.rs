@@ -6,13 +6,13 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use matins_core::store::StoreError;
 use matins_core::task::{NewTask, Task, TaskId, order_key};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use uuid::Uuid;
 
 use super::super::pusher::Trouble;
@@ -20,8 +20,9 @@ use super::marks::Ahead;
 use super::{Mirror, Offer};
 use crate::postgres::marks::Mark;
 
-/// Between two readings, by whichever node.
-const EVERY: Duration = Duration::from_secs(3);
+/// Between two readings, by whichever node, and between two looks for whether one is due.
+const EVERY: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Tasks of one step.
 const STEP: usize = 500;
@@ -144,8 +145,15 @@ impl Mirror {
     }
 
     pub(super) async fn push(self: Arc<Self>, mut offered: mpsc::Receiver<Offer>) {
+        let mut look_at = Instant::now();
         loop {
-            let came = match timeout(EVERY / 3, offered.recv()).await {
+            if look_at <= Instant::now() {
+                look_at = Instant::now() + LOOK;
+                if let Err(error) = self.read_anew().await {
+                    tracing::debug!(%error, "what is mirrored was not read anew");
+                }
+            }
+            let came = match timeout_at(look_at.into(), offered.recv()).await {
                 Ok(None) => return,
                 Ok(Some(first)) => {
                     let mut offers = Offers::default();
@@ -156,7 +164,7 @@ impl Mirror {
                     }
                     self.carry_out(&offers).await
                 }
-                Err(_) => self.read_anew().await,
+                Err(_) => continue,
             };
             if let Err(error) = came {
                 tracing::debug!(%error, "Redis was not told");
@@ -235,7 +243,9 @@ impl Mirror {
             self.link.command(limit, count.arg(self.link.key("mirror:count"))).await?;
         self.mirrored.store(count.unwrap_or(0), Ordering::Relaxed);
         let mut turn = redis::cmd("SET");
-        turn.arg(self.link.key("mirror:read")).arg(&self.link.name).arg("NX");
+        // A new regime begins with one.
+        let mark = format!("mirror:read:{generation}");
+        turn.arg(self.link.key(&mark)).arg(&self.link.name).arg("NX");
         turn.arg("PX").arg(EVERY.as_millis() as u64);
         if self.link.command::<Option<String>>(limit, &turn).await?.is_none() {
             return Ok(());
