@@ -102,6 +102,12 @@ pub(crate) struct Log {
     pub(crate) level: tracing::Level,
 }
 
+impl Default for RedisMirror {
+    fn default() -> Self {
+        Self { horizon: Duration::from_secs(3_600), tasks: 100_000, bytes: 256 << 20 }
+    }
+}
+
 impl Default for Log {
     fn default() -> Self {
         Self { format: LogFormat::Text, level: tracing::Level::INFO }

@@ -88,7 +88,9 @@ pub use generation::{
     Announced, Generation, Identity, Member, OutageLease, Standing, announcement_counts,
     may_acknowledge, may_renew, may_withdraw, settled,
 };
-pub use journal::{Change, DarkClaim, Entry, Persistence, Seal, Unsealed, durability};
+pub use journal::{
+    Change, DarkCancel, DarkClaim, DarkPause, Entry, Persistence, Seal, Unsealed, durability,
+};
 pub use replay::{ClaimReplay, Recorded, RowState, RowView, claim, read_from, settlement_counts};
 pub use slot::{Available, Grant, JournalClaim, Slot, Taken};
 pub use way::{Sight, Way, Word, way, word_stands};

@@ -291,7 +291,7 @@ pub struct Lapsed {
 }
 
 /// Who acts, for the audit log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Act {
     pub who: String,
     pub reason: Option<String>,
@@ -707,6 +707,16 @@ pub trait Records: Send + Sync {
     async fn put_note(&self, key: &str, value: &str) -> Result<()>;
 }
 
+/// What became of a node that is said to be dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forgotten {
+    /// Nobody waits for one of that name.
+    Unknown,
+    /// It was here a moment ago.
+    Lives,
+    Done,
+}
+
 /// A store: everything above, and its own upkeep.
 #[async_trait]
 pub trait Store: Queue + Timetables + Records + Outbox {
@@ -756,6 +766,11 @@ pub trait Store: Queue + Timetables + Records + Outbox {
     /// claims have lapsed. A store that has no other sign of life than leases never does.
     async fn worker_died(&self) {
         std::future::pending::<()>().await;
+    }
+
+    /// A person says that a node is dead: nobody need wait for what it may do without the store.
+    async fn forget_node(&self, _node: &str) -> Result<Forgotten> {
+        Ok(Forgotten::Unknown)
     }
 
     /// Deletes things whose time is over, at most `limit` of each kind. An occurrence is as old

@@ -24,6 +24,9 @@ pub struct Surroundings {
     pub key_parked: bool,
     /// A quarantined task is running, and this one waits for that slot.
     pub quarantine_busy: bool,
+    /// A node that may work without the store, and until when: nobody else claims before that is
+    /// over, or it is back.
+    pub waits_for: Option<(Name, Timestamp)>,
     pub cancel_requested: bool,
     /// The run ignores its end.
     pub stuck: bool,
@@ -120,6 +123,14 @@ fn why_pending(task: &Task, around: &Surroundings, now: Timestamp) -> Why {
     if let Some(reason) = &around.frozen {
         let hint = Some("matins thaw".to_owned());
         return answer("frozen", format!("the store is frozen: {reason}"), since, hint);
+    }
+    if let Some((node, until)) = &around.waits_for {
+        let detail = format!(
+            "node {node} may work from Redis without PostgreSQL until {until}, and that Redis is \
+             another one now: nobody claims until the node has said that it does not"
+        );
+        let hint = format!("it goes on by itself; if {node} is dead: matins node forget {node}");
+        return answer("stuck", detail, since, Some(hint));
     }
     if around.pool_paused {
         let hint = Some(format!("matins pool resume {}", task.pool));

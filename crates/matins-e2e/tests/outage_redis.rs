@@ -179,7 +179,7 @@ fn dark(killed: Killed) {
     let witness = server.witness.clone();
     let job = |work: &str| json!(witness.quick_shell(work)).to_string();
     let base = format!(
-        "store: {}\nredis: {}\nredis_mirror: {{horizon: 1h}}\noutage_after: 2s\nlease: 6s\n\
+        "store: {}\nredis: {}\noutage_after: 2s\nlease: 6s\n\
          allow_commands: any\n",
         postgres.url("postgres"),
         redis.url()

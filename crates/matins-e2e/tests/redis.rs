@@ -11,8 +11,10 @@ use matins_testbed::{Authority, Line, Postgres, Redis, Weather};
 #[test]
 fn redis() {
     together(&[
-        ("emptied each second under load", emptied_each_second),
-        ("killed under load", killed_under_load),
+        ("emptied each second under load", || emptied_each_second(&[])),
+        ("the same, with whole tasks in it", || emptied_each_second(&KEEPS)),
+        ("killed under load", || killed_under_load(&[])),
+        ("the same, with whole tasks in it", || killed_under_load(&KEEPS)),
         ("a line that is dead and says nothing", silent),
         ("killed, back empty, and frozen", killed_and_frozen),
         ("over TLS", over_tls),
@@ -86,15 +88,18 @@ fn under_load(
     println!("{what}: {} tasks; no drift {over:?} after the last time", accepted.len());
 }
 
-fn emptied_each_second() {
-    under_load("emptied", &mut Redis::start(&[]), seconds(8.0), |redis, _| {
+/// A Redis that keeps what it is told has whole tasks, any other one hints alone.
+const KEEPS: [&str; 2] = ["--appendonly", "yes"];
+
+fn emptied_each_second(keeps: &[&str]) {
+    under_load("emptied", &mut Redis::start(keeps), seconds(8.0), |redis, _| {
         redis.ask(&["flushall"]);
     });
 }
 
-fn killed_under_load() {
+fn killed_under_load(keeps: &[&str]) {
     let mut up = true;
-    under_load("killed", &mut Redis::start(&[]), seconds(9.0), |redis, last| {
+    under_load("killed", &mut Redis::start(keeps), seconds(9.0), |redis, last| {
         if !up {
             redis.start_again();
         } else if !last {

@@ -59,7 +59,7 @@ mod time;
 mod tls;
 mod workers;
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -122,6 +122,8 @@ pub struct PostgresStore {
     clock: AtomicI64,
     floors: Floors,
     free: Mutex<Free>,
+    /// Of the regime for outages, as last seen.
+    generation: AtomicU64,
     barred: Barred,
 }
 
@@ -206,6 +208,7 @@ impl PostgresStore {
             clock: AtomicI64::new(i64::MIN),
             floors: Floors::default(),
             free: Mutex::default(),
+            generation: AtomicU64::default(),
             access,
             migrate,
         }

@@ -65,6 +65,7 @@ mod strays;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use matins_core::store::{Figure, HEARTBEAT, Part, Result, StoreError};
@@ -238,6 +239,13 @@ impl RedisStore {
         self.mirror.as_ref().is_some_and(|mirror| mirror.is_leased())
     }
 
+    /// Resolves when it is agreed whether tasks lie in Redis, or nobody can tell for so long.
+    pub async fn agreed(&self, patience: Duration) {
+        if let Some(mirror) = &self.mirror {
+            let _ = tokio::time::timeout(patience, mirror.agreed()).await;
+        }
+    }
+
     /// Ends, and removes what stores with this prefix have put into Redis, but for heartbeats, which
     /// go by themselves.
     pub async fn forget(&self) -> Result<()> {
@@ -245,8 +253,10 @@ impl RedisStore {
             .map(|name| format!("task:{name}"))
             .into();
         names.extend(["store_id", "drift", "reconciled", "reconciling"].map(str::to_owned));
+        names.extend(["journal", "journal:tasks", "journal:refused"].map(str::to_owned));
+        names.extend(mirror::names());
         for (pool, _) in self.store.pools(1).await?.all {
-            names.push(format!("task:pending:{pool}"));
+            names.extend([format!("task:pending:{pool}"), format!("mirror:line:{pool}")]);
         }
         let mut forget = redis::cmd("DEL");
         for name in names {

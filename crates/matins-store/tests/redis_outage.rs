@@ -250,9 +250,12 @@ async fn keys_are_judged_when_the_database_is_back() {
     for (n, key) in [(2, "live"), (3, "new"), (4, "new")] {
         journalled(&store, keyed(n, key)).await;
     }
-    // The same id again is the same request again.
-    let again = NewTask { client_id: true, ..keyed(3, "new") };
-    journalled(&store, again).await;
+    // The same id again is the same request again, whatever else it says.
+    let other = Json::parse(r#"{"other": true}"#).unwrap();
+    let again = NewTask { client_id: true, payload: other, ..keyed(3, "new") };
+    let answers = store.enqueue(vec![again], now).await.unwrap();
+    let [Enqueued::Existing(first)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((first.id, &first.payload), (id(3), &keyed(3, "new").payload));
     bed.line.set(Weather::Fine);
     over(&store).await;
     let ended = async |n| {

@@ -111,7 +111,8 @@ impl Bench {
         let mut figures = Figures::default();
         match &config.store {
             StoreLocation::Postgres(url) if config.store_is_asked_for => {
-                let server = Server::new(&url.0, config.store_connections, self.redis.clone());
+                let (connections, redis) = (config.store_connections, self.redis.clone());
+                let server = Server::new(&url.0, connections, redis, bench.folder());
                 (machine.postgres, machine.redis) = server.versions().await?;
                 let measured = tokio::select! {
                     measured = self.measure_postgres(&bench, &server, &mut figures) => measured,

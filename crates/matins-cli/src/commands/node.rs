@@ -13,10 +13,12 @@ use crate::session::{Global, Session, now};
 pub(crate) enum Node {
     /// List workers
     List,
-    /// Take a dead worker's entry away; works on a store, not through --server
+    /// Say that a node is dead: what it claims is given to others, and nobody waits for what it may
+    /// do without PostgreSQL; works on a store, not through --server
     Forget {
-        /// As `node list` shows it
-        id: String,
+        /// A node or one of its workers, as `node list` shows it
+        #[arg(value_name = "NODE")]
+        name: String,
     },
 }
 
@@ -46,30 +48,30 @@ impl Node {
                 let request = Request::get(&["workers"]);
                 session.show(request, workers).await.map(|_| ())
             }
-            Self::Forget { id } => forget(&session, &id).await,
+            Self::Forget { name } => forget(&session, &name).await,
         }
     }
 }
 
-/// What the dead worker still claimed is given to others at once.
-async fn forget(session: &Session, id: &str) -> Result<()> {
+async fn forget(session: &Session, name: &str) -> Result<()> {
     let Door::Local(door) = &session.door else {
         return Err(Failure::usage("node forget works on a store, not through --server"));
     };
-    let client = door.client().await?;
-    let failed = |error: ClientError| Failure::failed(error.to_string());
-    let known = client.workers().await.map_err(failed)?;
-    let Some(worker) = known.iter().find(|worker| worker.id.to_string() == id) else {
-        return Err(Failure::new(Exit::NotFound, format!("there is no worker {id}"))
-            .hint("matins node list"));
-    };
-    if worker.lease_until >= client.now() {
-        return Err(Failure::failed(format!("the worker {id} lives: its lease has not lapsed"))
-            .hint("stop it, or wait until its lease has lapsed"));
+    let forgotten = door.client().await?.forget_node(name, door.who()).await;
+    forgotten.map_err(refused)?;
+    output::line(&format!("{} is forgotten", text::line(name)))
+}
+
+fn refused(error: ClientError) -> Failure {
+    match error {
+        ClientError::NotFound { .. } => {
+            Failure::new(Exit::NotFound, error.to_string()).hint("matins node list")
+        }
+        ClientError::WrongState { message, hint } => {
+            hint.into_iter().fold(Failure::failed(message), Failure::hint)
+        }
+        error => Failure::failed(error.to_string()),
     }
-    let retired = client.store().retire(&worker.id, client.now()).await;
-    retired.map_err(|error| failed(error.into()))?;
-    output::line(&format!("{} is forgotten", text::line(id)))
 }
 
 fn workers(answer: &Answer, out: &Output) -> Result<()> {

@@ -86,7 +86,10 @@ pub(crate) fn redis(table: &Table<'_>, store: Option<&StoreLocation>) -> Option<
             .unwrap_or(Duration::from_secs(5)),
         accept_volatile: table.get("accept_volatile", Cursor::boolean).unwrap_or(false),
         journal_key: table.get("journal_key", journal_key),
-        mirror: table.get("redis_mirror", mirror),
+        mirror: match table.get("redis_mirror", mirror) {
+            None => Some(RedisMirror::default()),
+            Some(mirror) => mirror,
+        },
         outage_window: table
             .get("outage_window", |c| c.duration_in(WINDOW))
             .unwrap_or(Duration::from_secs(600)),
@@ -97,20 +100,22 @@ pub(crate) fn redis(table: &Table<'_>, store: Option<&StoreLocation>) -> Option<
 const WINDOW: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(86_400);
 
-/// `None`: off, or a problem.
-fn mirror(at: &Cursor<'_>) -> Option<RedisMirror> {
+/// `Some(None)`: off.
+#[expect(clippy::option_option, reason = "a problem, off, or what it says")]
+fn mirror(at: &Cursor<'_>) -> Option<Option<RedisMirror>> {
     if matches!(&at.node.value, Value::Scalar(scalar) if scalar.text == "off") {
-        return None;
+        return Some(None);
     }
     if !matches!(at.node.value, Value::Map(_)) {
         return at.expected("off, or a mapping of horizon, tasks and bytes");
     }
     let table = at.table(&reference::REDIS_MIRROR)?;
-    Some(RedisMirror {
-        horizon: table.get("horizon", Cursor::duration).unwrap_or(Duration::from_secs(3_600)),
-        tasks: table.get("tasks", |c| c.count(1..=10_000_000)).map_or(100_000, u64::from),
-        bytes: table.get("bytes", Cursor::bytes).unwrap_or(256 << 20),
-    })
+    let usual = RedisMirror::default();
+    Some(Some(RedisMirror {
+        horizon: table.get("horizon", Cursor::duration).unwrap_or(usual.horizon),
+        tasks: table.get("tasks", |c| c.count(1..=10_000_000)).map_or(usual.tasks, u64::from),
+        bytes: table.get("bytes", Cursor::bytes).unwrap_or(usual.bytes),
+    }))
 }
 
 fn journal_key(at: &Cursor<'_>) -> Option<Secret> {

@@ -70,6 +70,11 @@ impl LocalDoor {
         }
     }
 
+    /// Whose acts they are, in the audit log.
+    pub(crate) fn who(&self) -> &str {
+        &self.caller.who
+    }
+
     pub(crate) fn config(&self) -> Option<&Config> {
         self.config.as_ref()
     }

@@ -112,7 +112,7 @@ fn exit_codes_tell_what_kind_of_failure_it_is() {
         (&["dead", "replay", "--all", "--type", "x"], 2, "exclude each other"),
         (&["freeze"], 2, "--reason"),
         (&["token", "create", "t", "--role", "root"], 2, "role: expected one of"),
-        (&["node", "forget", "nobody"], 3, "there is no worker nobody"),
+        (&["node", "forget", "nobody"], 3, "there is no node or worker nobody"),
         (&["schedule", "preview", "--cron", "61 * * * *"], 2, "minute"),
         (
             &["schedule", "preview", "--cron", "* * * * *", "--timezone", "EST"],

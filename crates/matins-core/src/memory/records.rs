@@ -118,6 +118,7 @@ impl Model {
                 .map(|most| (running.by_kind.get(&task.kind).copied().unwrap_or(0), most)),
             key_parked: in_line && !is_ready,
             quarantine_busy: running.quarantined > 0,
+            waits_for: None,
             cancel_requested: task.cancel_requested_at.is_some(),
             stuck: false,
             worker: held_by.map(|holder| holder.worker.0.clone()),

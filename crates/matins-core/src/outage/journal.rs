@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use crate::lifecycle::Settlement;
 use crate::schedule::FirePlan;
-use crate::task::{Claim, Durability, NewTask, Task, WorkerId};
+use crate::store::Act;
+use crate::task::{Claim, Durability, Name, NewTask, Task, WorkerId};
 
 /// What a Redis says about what it keeps. What it does not say counts as no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,6 +49,25 @@ pub enum Change {
     Settle(Box<Settlement>),
     /// A schedule was decided about.
     Fire(Box<FirePlan>),
+    /// A person does not want a task any more.
+    Cancel(Box<DarkCancel>),
+    /// A person has stopped a pool.
+    Pause(Box<DarkPause>),
+}
+
+/// A task that was cancelled without the database: while it waited, so that nobody starts it any
+/// more, or while it ran, so that its end is up to whoever runs it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DarkCancel {
+    /// As it was then: the database may not know it yet.
+    pub task: Task,
+    pub act: Act,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DarkPause {
+    pub pool: Name,
+    pub act: Act,
 }
 
 /// A claim that was made without the database.

@@ -6,8 +6,8 @@ use matins_core::operation::{Operation, OperationKind, OperationState};
 use matins_core::page::{PAGE_MAX, Page, PageRequest};
 use matins_core::request::{EnqueueRequest, FieldError, check_name, check_payload};
 use matins_core::store::{
-    Act, AuditEntry, Cancelled, Dismissed, Frozen, Order, PoolChange, PoolSetting, Retried,
-    SettingChange, Token,
+    Act, AuditEntry, Cancelled, Dismissed, Forgotten, Frozen, Order, PoolChange, PoolSetting,
+    Retried, SettingChange, Token, Worker,
 };
 use matins_core::task::{Task, TaskId};
 use uuid::Uuid;
@@ -320,6 +320,37 @@ impl Client {
         let message = format!("key {key} of {kind} belongs to a live task, {}", entry.task_id);
         let hint = Some(format!("matins cancel {}", entry.task_id));
         Err(ClientError::WrongState { message, hint })
+    }
+
+    /// A person says that a node is dead, by its name or by that of one of its workers: what it
+    /// still claims is given to others, and nobody waits for what it may do without the store.
+    pub async fn forget_node(&self, name: &str, who: &str) -> Result<()> {
+        let workers = self.workers().await?;
+        let is_named = |worker: &&Worker| worker.id.to_string() == name || *worker.node_id == *name;
+        let named: Vec<&Worker> = workers.iter().filter(is_named).collect();
+        let lives = |worker: &&Worker| worker.lease_until >= self.now();
+        let refused = |what: String| ClientError::WrongState {
+            message: format!("{what} lives: its lease has not lapsed"),
+            hint: Some("stop it, or wait until its lease has lapsed".to_owned()),
+        };
+        if let Some(worker) = named.iter().copied().find(|worker| lives(worker)) {
+            return Err(refused(format!("the worker {}", worker.id)));
+        }
+        let node = named.first().map_or(name, |worker| &*worker.node_id);
+        let goes_on = workers.iter().any(|worker| *worker.node_id == *node && lives(&worker));
+        if !goes_on {
+            match self.inner.store.forget_node(node).await? {
+                Forgotten::Lives => return Err(refused(format!("the node {node}"))),
+                Forgotten::Unknown if named.is_empty() => {
+                    return Err(ClientError::not_found("node or worker", name));
+                }
+                Forgotten::Unknown | Forgotten::Done => {}
+            }
+        }
+        for worker in named {
+            self.inner.store.retire(&worker.id, self.now()).await?;
+        }
+        self.audit_act(who, "node.forget", name, None).await
     }
 
     pub async fn put_token(&self, token: &Token, who: &str) -> Result<()> {

@@ -62,12 +62,13 @@ impl PostgresStore {
 fn hint(row: &Row) -> Res<Hint> {
     Ok(Hint {
         id: TaskId(get(row, 0)?),
-        seq: get(row, 1)?,
-        priority: get(row, 2)?,
-        pool: name(row, 3)?,
-        kind: name(row, 4)?,
-        run_at: at(row, 5)?,
-        tied: get(row, 6)?,
-        later: get(row, 7)?,
+        attempt: get::<i32>(row, 1)?.cast_unsigned(),
+        seq: get(row, 2)?,
+        priority: get(row, 3)?,
+        pool: name(row, 4)?,
+        kind: name(row, 5)?,
+        run_at: at(row, 6)?,
+        tied: get(row, 7)?,
+        later: get(row, 8)?,
     })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -45,6 +46,7 @@ impl PostgresStore {
         let row = self.work.one(Sql::Look, &params).await?;
         let row = row.ok_or_else(|| Failure::broken("no answer to a look"))?;
         self.check_schema(get(&row, 5)?, get(&row, 6)?)?;
+        self.generation.store(get::<i64>(&row, 10)?.cast_unsigned(), Ordering::Relaxed);
         if gone {
             self.judge(&row).await?;
         }
@@ -63,6 +65,11 @@ impl PostgresStore {
             expired: get::<Option<bool>>(&row, 8)?.unwrap_or(false),
             clock: row::opt_at(&row, 9)?,
         })
+    }
+
+    /// Of the regime, as the last look saw it; 0: none has.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     /// A schema that has gone beyond what this program can live with is not worked on any more.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use matins_core::Json;
 use matins_core::outage::{DarkClaim, Entry};
 use matins_core::store::{
-    Act, Cancelled, ClaimBatch, ClaimRequest, Result, Retried, StoreError, Types,
+    Act, Cancelled, ClaimBatch, ClaimRequest, Forgotten, Result, Retried, StoreError, Types,
 };
 use matins_core::task::{Claimed, Task, TaskId, WorkerId};
 use tokio_postgres::Row;
@@ -113,6 +113,16 @@ impl PostgresStore {
     pub(crate) async fn leave(&self, member: Uuid) -> Result<()> {
         let gone = self.control.rows(Sql::MemberLeave, &[&member]).await;
         gone.map(drop).map_err(StoreError::from)
+    }
+
+    pub(super) async fn forget_member(&self, node: &str) -> Res<Forgotten> {
+        let row = self.control.one(Sql::MemberForget, &[&Text(node)]).await?;
+        let row = row.ok_or_else(|| Failure::broken("no answer about a node"))?;
+        Ok(match get::<i32>(&row, 0)? {
+            0 => Forgotten::Unknown,
+            1 => Forgotten::Lives,
+            _ => Forgotten::Done,
+        })
     }
 
     /// What a claim would hand out now.
@@ -233,6 +243,7 @@ impl PostgresStore {
         taken: &TakenTasks,
         request: &ClaimRequest,
     ) -> Result<(ClaimBatch, Vec<i64>)> {
+        self.follow_clock(request.now).await.map_err(StoreError::from)?;
         let pool = request.pool.as_deref().map(Text);
         let types: Option<Vec<Text<'_>>> = match &request.types {
             Types::Any => None,

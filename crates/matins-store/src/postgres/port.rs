@@ -13,9 +13,9 @@ use matins_core::page::{Page, PageRequest};
 use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
 use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
-    Lapsed, LedgerEntry, Look, LookRequest, Order, Outbox, Pruned, Queue, Records, Result,
-    Retention, Retried, SettingChange, Settings, Settled, Stats, Store, StoreInfo, TaskFilter,
-    Timetables, Token, Tray, Turn, Worker,
+    Forgotten, Lapsed, LedgerEntry, Look, LookRequest, Order, Outbox, Pruned, Queue, Records,
+    Result, Retention, Retried, SettingChange, Settings, Settled, Stats, Store, StoreInfo,
+    TaskFilter, Timetables, Token, Tray, Turn, Worker,
 };
 use matins_core::task::{
     Attempt, Claim, Dismissal, NewTask, State, Task, TaskId, WorkerId, order_key,
@@ -412,6 +412,10 @@ impl Store for PostgresStore {
 
     async fn worker_died(&self) {
         self.control.ear.lost().await;
+    }
+
+    async fn forget_node(&self, node: &str) -> Result<Forgotten> {
+        Ok(self.forget_member(node).await?)
     }
 
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned> {

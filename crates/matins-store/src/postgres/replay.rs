@@ -2,17 +2,19 @@
 //! whoever brings it and whenever: its id is remembered in the transaction that applies it.
 
 use matins_core::alert::{Alert, Rule};
-use matins_core::outage::{Change, DarkClaim, Entry};
+use matins_core::outage::{Change, DarkCancel, DarkClaim, DarkPause, Entry};
 use matins_core::schedule::FirePlan;
-use matins_core::store::{Outbox as _, Result};
-use matins_core::task::{NewTask, TaskId};
+use matins_core::store::{Outbox as _, Result, StoreError};
+use matins_core::task::{NewTask, State, Task, TaskId};
 use uuid::Uuid;
 
 use super::PostgresStore;
 use super::enqueue::Each;
-use super::error::Res;
+use super::error::{Failure, Res};
+use super::link::Param;
 use super::row::get;
 use super::sql::Sql;
+use super::text::Text;
 use super::time::At;
 
 impl PostgresStore {
@@ -38,18 +40,38 @@ impl PostgresStore {
                     self.end_runs(std::slice::from_ref(settlement)).await?;
                     came_in.push(settlement.claim.id);
                 }
+                Change::Cancel(cancel) => self.replay_dark_cancel(&some[0], cancel).await?,
+                Change::Pause(pause) => self.replay_pause(&some[0], pause).await?,
             }
         }
         self.control.ear.ring();
         Ok(came_in)
     }
 
-    async fn replay_dark_claim(&self, entry: &Entry, dark: &DarkClaim) -> Result<()> {
-        // Its enqueue may have been lost: the claim has the whole task.
-        let task = Box::new(as_new(&dark.task));
+    /// The enqueue of a task may have been lost, or come later: what was done to it has the whole
+    /// task.
+    async fn replay_enqueue_of(&self, entry: &Entry, task: &Task) -> Result<()> {
+        let change = Change::Enqueue(Box::new(as_new(task)));
         let (high, low) = entry.id.as_u64_pair();
         let id = Uuid::from_u64_pair(!high, low);
-        self.replay_enqueues(&[Entry { id, at: entry.at, change: Change::Enqueue(task) }]).await?;
+        self.replay_enqueues(&[Entry { id, at: entry.at, change }]).await?;
+        Ok(())
+    }
+
+    async fn replay_dark_cancel(&self, entry: &Entry, cancel: &DarkCancel) -> Result<()> {
+        let DarkCancel { task, act } = cancel;
+        self.replay_enqueue_of(entry, task).await?;
+        if !self.replay_cancel(entry, cancel).await? {
+            tracing::error!(task = %task.id, who = act.who,
+                "superseded: it was cancelled while PostgreSQL was away, and somebody else had it");
+            let alert = Alert::new(Rule::Invariant, task.id.to_string(), entry.at);
+            self.raise(vec![alert.fact("superseded_cancel_by", &*act.who)], false).await?;
+        }
+        Ok(())
+    }
+
+    async fn replay_dark_claim(&self, entry: &Entry, dark: &DarkClaim) -> Result<()> {
+        self.replay_enqueue_of(entry, &dark.task).await?;
         if !self.replay_claim(entry, dark).await? {
             let (id, attempt) = (dark.claim.id, dark.task.attempt);
             tracing::error!(task = %id, attempt, worker = %dark.worker,
@@ -77,13 +99,46 @@ impl PostgresStore {
         Ok(())
     }
 
+    /// `false`: somebody else had the task, and it changes nothing.
+    async fn replay_cancel(&self, entry: &Entry, cancel: &DarkCancel) -> Res<bool> {
+        let DarkCancel { task, act } = cancel;
+        let params: [Param<'_>; 10] = [
+            &entry.id,
+            &At(entry.at),
+            &task.id.0,
+            &(task.state == State::Running),
+            &task.attempt.cast_signed(),
+            &task.retries.cast_signed(),
+            &task.losses.cast_signed(),
+            &task.interruptions.cast_signed(),
+            &Text(&act.who),
+            &act.reason.as_deref().map(Text),
+        ];
+        let row = self.work.one(Sql::ReplayCancel, &params).await?;
+        let row = row.ok_or_else(|| Failure::broken("no answer to a cancel of the journal"))?;
+        Ok(get::<i32>(&row, 0)? != 2)
+    }
+
+    async fn replay_pause(&self, entry: &Entry, pause: &DarkPause) -> Result<()> {
+        let DarkPause { pool, act } = pause;
+        let params: [Param<'_>; 5] = [
+            &entry.id,
+            &At(entry.at),
+            &Text(pool),
+            &Text(&act.who),
+            &act.reason.as_deref().map(Text),
+        ];
+        self.work.rows(Sql::ReplayPause, &params).await.map_err(StoreError::from)?;
+        Ok(())
+    }
+
     async fn replay_enqueues(&self, entries: &[Entry]) -> Res<Vec<TaskId>> {
         let ids: Vec<Uuid> = entries.iter().map(|entry| entry.id).collect();
         let at: Vec<At> = entries.iter().map(|entry| At(entry.at)).collect();
         // Whoever journalled it may have written it before, and lost the answer.
         let task = |entry: &Entry| match &entry.change {
             Change::Enqueue(task) => Some(NewTask { client_id: true, ..(**task).clone() }),
-            Change::Claim(_) | Change::Settle(_) | Change::Fire(_) => None,
+            _ => None,
         };
         let tasks: Vec<NewTask> = entries.iter().filter_map(task).collect();
         let each = Each::of(&tasks);
@@ -98,7 +153,7 @@ impl PostgresStore {
 }
 
 /// What a task was when it was accepted, as far as its run needs it.
-fn as_new(task: &matins_core::task::Task) -> NewTask {
+fn as_new(task: &Task) -> NewTask {
     NewTask {
         pool: task.pool.clone(),
         priority: task.priority,

@@ -56,9 +56,14 @@ statements! {
         UUID, TIMESTAMPTZ, UUID, INT4, INT8, INT8, TEXT, UUID, INT8, INT4, INT4, INT4,
     ],
     ReplayFire = "replay_fire" [UUID, TIMESTAMPTZ, JSONB],
+    ReplayCancel = "replay_cancel" [
+        UUID, TIMESTAMPTZ, UUID, BOOL, INT4, INT4, INT4, INT4, TEXT, TEXT,
+    ],
+    ReplayPause = "replay_pause" [UUID, TIMESTAMPTZ, TEXT, TEXT, TEXT],
     AttachRuns = "attach_runs" [INT8_ARRAY, TIMESTAMPTZ],
     MemberTurn = "member_turn" [UUID, TEXT, INT8, INT8, TEXT, BOOL, INT8],
     MemberLeave = "member_leave" [UUID],
+    MemberForget = "member_forget" [TEXT],
     Peek = "peek" [
         UUID, TEXT_ARRAY, TEXT, TEXT, TEXT_ARRAY, INT4, TIMESTAMPTZ, TIMESTAMPTZ,
     ],

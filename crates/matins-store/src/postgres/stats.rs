@@ -132,10 +132,11 @@ impl PostgresStore {
         }
         let slots = workers.iter().flat_map(|worker| &worker.pools);
         let figures = self.work.one(Sql::Surroundings, &[&Text(&task.kind)]).await?;
-        let (running, quarantine_busy, spent) = match &figures {
-            Some(row) => (get::<i64>(row, 0)? as u32, get(row, 1)?, row::opt_at(row, 2)?),
-            None => (0, false, None),
-        };
+        let figures = figures.ok_or_else(|| Failure::broken("no figures of a type"))?;
+        let running = get::<i64>(&figures, 0)? as u32;
+        let (quarantine_busy, spent) = (get(&figures, 1)?, row::opt_at(&figures, 2)?);
+        let node: Option<String> = get(&figures, 3)?;
+        let waits_for = node.map(Name::from).zip(row::opt_at(&figures, 4)?);
         let line = self.line(task, now).await?;
         Ok(Surroundings {
             frozen: settings.frozen.as_ref().map(|frozen| frozen.reason.clone()),
@@ -151,6 +152,7 @@ impl PostgresStore {
             concurrency: limit.and_then(|limit| limit.concurrency).map(|most| (running, most)),
             key_parked: line.parked,
             quarantine_busy,
+            waits_for,
             cancel_requested: task.cancel_requested_at.is_some(),
             stuck: false,
             worker: line.worker,

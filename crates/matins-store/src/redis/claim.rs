@@ -74,11 +74,32 @@ impl Looks {
 
 /// What Redis said.
 struct Taken {
-    hints: Vec<(TaskId, String, i64)>,
+    /// With their attempts.
+    tasks: Vec<(TaskId, u32)>,
     word: Word,
     /// When something is due next, in any pool.
     next_at: Option<Timestamp>,
     left: usize,
+}
+
+/// Where a claim begins.
+pub(super) enum Line {
+    /// The database must be asked.
+    Unknown,
+    /// There is nothing; when something is due next.
+    Empty(Option<Timestamp>),
+    Head(Head),
+}
+
+/// The foremost of a pool, out of its line.
+pub(super) struct Head {
+    pub(super) pool: Name,
+    /// With their attempts.
+    pub(super) tasks: Vec<(TaskId, u32)>,
+    /// There is no more, or as many as were asked for.
+    is_all: bool,
+    /// When something is due next, in any pool.
+    next_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,23 +114,12 @@ enum Word {
 
 impl RedisStore {
     pub(super) async fn hand_out(&self, request: ClaimRequest) -> Result<ClaimBatch> {
-        let Some(pool) = self.pool_for_hints(&request) else {
-            return self.plain(&request).await;
+        let head = match self.head(&request).await {
+            Line::Unknown => return self.plain(&request).await,
+            Line::Empty(next_at) => return Ok(ClaimBatch { claimed: Vec::new(), next_at }),
+            Line::Head(head) => head,
         };
-        let Some(taken) = self.take(&pool, &request).await else {
-            return self.plain(&request).await;
-        };
-        if taken.hints.is_empty() {
-            let believed = taken.word == Word::All
-                && self
-                    .looks
-                    .with(&pool, |look| look.plain.is_some_and(|at| at.elapsed() < PLAIN_EVERY));
-            return match believed {
-                true => Ok(ClaimBatch { claimed: Vec::new(), next_at: taken.next_at }),
-                false => self.plain(&request).await,
-            };
-        }
-        let ids: Vec<TaskId> = taken.hints.iter().map(|(id, ..)| *id).collect();
+        let ids: Vec<TaskId> = head.tasks.iter().map(|(id, _)| *id).collect();
         let named = ClaimRequest { ids: Some(ids.clone()), ..request.clone() };
         let (mut batch, _) = match self.store.claim_told(&named).await {
             Ok(answer) => answer,
@@ -119,22 +129,45 @@ impl RedisStore {
                 return Err(error);
             }
         };
+        match self.is_all(&head, &mut batch) {
+            true => Ok(batch),
+            false => self.rest(&request, batch).await,
+        }
+    }
+
+    /// The foremost of its pool, as far as hints tell of them.
+    pub(super) async fn head(&self, request: &ClaimRequest) -> Line {
+        let Some(pool) = self.pool_for_hints(request) else { return Line::Unknown };
+        let Some(taken) = self.take(&pool, request).await else { return Line::Unknown };
+        let is_all = taken.word == Word::All && self.is_believed(&pool);
+        match (taken.tasks.is_empty(), is_all) {
+            (true, true) => Line::Empty(taken.next_at),
+            (true, false) => Line::Unknown,
+            (false, _) => Line::Head(Head {
+                pool,
+                tasks: taken.tasks,
+                is_all: is_all || taken.word == Word::Full,
+                next_at: taken.next_at,
+            }),
+        }
+    }
+
+    /// Heeds what was claimed of a head. Whether the database need not be asked for more.
+    pub(super) fn is_all(&self, head: &Head, batch: &mut ClaimBatch) -> bool {
         self.counts.hinted(batch.claimed.len());
         let got: HashSet<TaskId> = batch.claimed.iter().map(|claimed| claimed.task.id).collect();
-        let refused: Vec<TaskId> = ids.into_iter().filter(|id| !got.contains(id)).collect();
-        let is_full = batch.claimed.len() >= request.max;
+        let refused: Vec<TaskId> =
+            head.tasks.iter().map(|(id, _)| *id).filter(|id| !got.contains(id)).collect();
         if !refused.is_empty() {
-            self.looks.with(&pool, |look| look.refused = Some(Instant::now()));
+            self.looks.with(&head.pool, |look| look.refused = Some(Instant::now()));
             // Those that still wait come back.
             self.pusher.say(Note::Ask(refused));
-        } else if is_full || (taken.word == Word::All && self.is_believed(&pool)) {
-            batch.next_at = taken.next_at;
-            return Ok(batch);
+            return false;
         }
-        if is_full {
-            return Ok(batch);
+        if head.is_all {
+            batch.next_at = head.next_at;
         }
-        self.rest(&request, batch).await
+        head.is_all
     }
 
     fn is_believed(&self, pool: &Name) -> bool {
@@ -177,14 +210,19 @@ impl RedisStore {
     /// As if there were no Redis; but it hears what it need not know any more.
     pub(super) async fn plain(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
         let (batch, seqs) = self.store.claim_told(request).await?;
+        self.looked(request);
+        self.counts.plain(batch.claimed.len());
+        self.heard_of(&batch, seqs);
+        Ok(batch)
+    }
+
+    /// The database was asked for all there is.
+    pub(super) fn looked(&self, request: &ClaimRequest) {
         if let Some(pool) = &request.pool
             && request.ids.is_none()
         {
             self.looks.with(pool, |look| look.plain = Some(Instant::now()));
         }
-        self.counts.plain(batch.claimed.len());
-        self.heard_of(&batch, seqs);
-        Ok(batch)
     }
 
     /// Redis need not know of them any more.
@@ -192,6 +230,7 @@ impl RedisStore {
         if !batch.claimed.is_empty() && self.link.is_up() {
             let gone = batch.claimed.iter().zip(seqs).map(|(claimed, seq)| Hint {
                 id: claimed.task.id,
+                attempt: claimed.task.attempt.saturating_sub(1),
                 seq,
                 priority: claimed.task.priority,
                 pool: claimed.task.pool.clone(),
@@ -252,10 +291,6 @@ fn read(answer: &[redis::Value]) -> Option<Taken> {
     let next_at = text(next_at)?.parse::<f64>().ok();
     let next_at = next_at.and_then(|us| Timestamp::from_microsecond(us as i64).ok());
     let left = redis::from_redis_value_ref::<usize>(left).ok()?;
-    let hints = hints.chunks_exact(2).filter_map(|pair| {
-        let member = text(&pair[0])?;
-        let score = text(&pair[1])?.parse::<f64>().ok()?;
-        Some((Hint::id_in(&member)?, member, score as i64))
-    });
-    Some(Taken { hints: hints.collect(), word, next_at, left })
+    let tasks = hints.iter().filter_map(|member| Hint::task_in(&text(member)?));
+    Some(Taken { tasks: tasks.collect(), word, next_at, left })
 }

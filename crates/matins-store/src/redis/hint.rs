@@ -8,6 +8,8 @@ use uuid::Uuid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hint {
     pub(crate) id: TaskId,
+    /// How often it has run.
+    pub(crate) attempt: u32,
     /// Order of acceptance: which of two with the same place comes first.
     pub(crate) seq: i64,
     pub(crate) priority: i16,
@@ -26,6 +28,7 @@ impl Hint {
     pub(super) fn of_new(task: &NewTask, now: Timestamp) -> Self {
         Self {
             id: task.id,
+            attempt: 0,
             seq: 0,
             priority: task.priority,
             pool: task.pool.clone(),
@@ -36,11 +39,11 @@ impl Hint {
         }
     }
 
-    /// The same for as long as the task lives, and in the order of acceptance.
+    /// The same for as long as the task waits, and in the order of acceptance.
     pub(super) fn member(&self) -> String {
-        let Self { id, seq, priority, pool, kind, .. } = self;
+        let Self { id, attempt, seq, priority, pool, kind, .. } = self;
         let mark = if self.tied { '!' } else { '.' };
-        format!("{seq:016x}{mark}\t{}\t{priority}\t{pool}\t{kind}", id.0)
+        format!("{seq:016x}{mark}\t{}\t{attempt}\t{priority}\t{pool}\t{kind}", id.0)
     }
 
     /// Place in line. Redis keeps it exactly until the year 2255.
@@ -57,9 +60,14 @@ impl Hint {
         member.split('\t').next().is_some_and(|first| first.ends_with('!'))
     }
 
-    /// The id in a member; `None`: somebody else wrote it.
     pub(super) fn id_in(member: &str) -> Option<TaskId> {
-        let id = member.split('\t').nth(1)?;
-        Uuid::parse_str(id).ok().map(TaskId)
+        Self::task_in(member).map(|(id, _)| id)
+    }
+
+    /// The id in a member, and how often it had run; `None`: somebody else wrote it.
+    pub(super) fn task_in(member: &str) -> Option<(TaskId, u32)> {
+        let mut fields = member.split('\t').skip(1);
+        let id = Uuid::parse_str(fields.next()?).ok()?;
+        Some((TaskId(id), fields.next()?.parse().ok()?))
     }
 }

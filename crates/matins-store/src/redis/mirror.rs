@@ -41,6 +41,7 @@
 //! | `mirror:holders`, `mirror:holding` | hash, set | by schedule, the task that holds it; of these, those that have not ended |
 //! | `mirror:count` | string | how many of the entries are tasks |
 //! | `mirror:dark` | set | members that work in the dark: id and episode |
+//! | `mirror:paused`, `mirror:cancels` | set | pools that a person has stopped in the dark; of the claims made there, those that one has cancelled |
 //! | `mirror:fence` | string | the last fence that was handed out in the dark |
 //!
 //! # Failure
@@ -53,6 +54,7 @@
 //! | a node dies in the dark | its announcement counts until its outage lease ends; then its runs are judged |
 //! | a run was claimed twice all the same, because Redis and its node were both lost | the later replay is *superseded*: it changes nothing, and an alert says so |
 
+mod acts;
 mod back;
 mod dark;
 mod keeper;
@@ -69,7 +71,7 @@ use matins_core::outage::{OutageLease, Standing};
 use matins_core::store::{Settings, Worker};
 use matins_core::task::{Claim, Claimed, Name, TaskId, WorkerId};
 use redis::ScriptInvocation;
-use tokio::sync::{Notify, RwLock, mpsc};
+use tokio::sync::{Notify, RwLock, mpsc, watch};
 use uuid::Uuid;
 
 use super::known::Membership;
@@ -97,8 +99,14 @@ pub struct MirrorOptions {
 /// Of an outage lease: clocks may differ in speed, and a run must have ended before.
 const MARGIN: Duration = Duration::from_secs(2);
 
+/// All keys of the mirror, but for those of lines and tombs.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    let used = KINDS.iter().map(|(name, _)| *name).filter(|name| *name != "journal");
+    used.chain(["mirror:epoch", "mirror:holding", "mirror:count"]).map(str::to_owned)
+}
+
 /// What the keys are that its scripts use.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 11] = [
     ("mirror:tasks", "hash"),
     ("mirror:index", "hash"),
     ("mirror:later", "zset"),
@@ -107,6 +115,8 @@ const KINDS: [(&str, &str); 9] = [
     ("mirror:dark", "set"),
     ("mirror:fence", "string"),
     ("mirror:holders", "hash"),
+    ("mirror:paused", "set"),
+    ("mirror:cancels", "set"),
     ("journal", "stream"),
 ];
 
@@ -196,6 +206,8 @@ struct Held {
 enum Offer {
     /// These may wait now.
     Tasks(Vec<TaskId>),
+    /// These are new.
+    New(push::New),
     Marks(Vec<marks::Ahead>),
     /// These hold their schedules no more.
     Ended(Vec<TaskId>),
@@ -233,6 +245,8 @@ pub(super) struct Mirror {
     mirrored: AtomicU64,
     /// Schedules whose marks cannot be judged without the database, by revision.
     unfit: Mutex<HashMap<Uuid, u64>>,
+    /// Whether nothing is to be agreed on.
+    calm: watch::Sender<bool>,
 }
 
 impl Mirror {
@@ -274,6 +288,7 @@ impl Mirror {
             to_offer: Mutex::new(Some(to_offer)),
             mirrored: AtomicU64::new(0),
             unfit: Mutex::default(),
+            calm: watch::channel(false).0,
         })
     }
 
@@ -344,6 +359,12 @@ impl Mirror {
         regime.settled && regime.lease.stands(now_ns())
     }
 
+    /// Resolves when this member has nothing to agree on with others.
+    pub(super) async fn agreed(&self) {
+        let mut calm = self.calm.subscribe();
+        let _ = calm.wait_for(|calm| *calm).await;
+    }
+
     /// Whether it may work without the database, if need be.
     pub(super) fn may_run(&self) -> bool {
         self.right().is_ok()
@@ -385,6 +406,14 @@ impl Mirror {
     /// An outage has begun.
     pub(super) fn enter(&self) {
         self.open.store(true, Ordering::SeqCst);
+        self.keep.notify_one();
+    }
+
+    /// There may be something to agree on.
+    pub(super) fn heed_generation(&self, generation: u64) {
+        if generation > self.regime().generation {
+            self.keep.notify_one();
+        }
     }
 
     fn is_open(&self) -> bool {
@@ -400,15 +429,35 @@ impl Mirror {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The generation that all have agreed on, this member too, and its Redis.
+    fn agreed_on(&self) -> Option<(u64, String)> {
+        let regime = self.regime();
+        let agreed = regime.settled && regime.acknowledged == regime.generation;
+        regime.redis.clone().filter(|_| agreed).map(|redis| (regime.generation, redis))
+    }
+
+    /// Until when a script that is sent now may be under way, on Redis' clock in ms. `None`: that is
+    /// not known.
+    fn deadline(&self) -> Option<u64> {
+        let (shown, at) = self.regime().clock?;
+        Some(shown + (at.elapsed() + UNDER_WAY).as_millis() as u64)
+    }
+
     /// A script of the mirror with what all of them begin with. `None`: Redis' clock is not known.
     fn begin<'s>(&self, script: &'s redis::Script, identity: &str) -> Option<ScriptInvocation<'s>> {
-        let (shown, at) = self.regime().clock?;
-        let now = shown + at.elapsed().as_millis() as u64;
+        Some(self.begin_by(script, identity, self.deadline()?))
+    }
+
+    fn begin_by<'s>(
+        &self,
+        script: &'s redis::Script,
+        identity: &str,
+        deadline: u64,
+    ) -> ScriptInvocation<'s> {
         let mut call = script.prepare_invoke();
         call.key(self.link.key("store_id"));
-        call.arg(&self.link.prefix).arg(self.link.store_id()).arg(identity);
-        call.arg(now + UNDER_WAY.as_millis() as u64);
-        Some(call)
+        call.arg(&self.link.prefix).arg(self.link.store_id()).arg(identity).arg(deadline);
+        call
     }
 
     /// Somebody else wrote keys of another kind: they go, and this Redis counts as another one,

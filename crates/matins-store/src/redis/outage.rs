@@ -22,7 +22,7 @@
 //! | Redis comes back empty | the nodes replay their spools |
 //! | an entry is no entry, or PostgreSQL will not have it | it is put aside and told; the rest goes on |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -268,17 +268,7 @@ impl Outage {
         let mut again = false;
         loop {
             if self.decided().await? == Mode::Outage {
-                let count = tasks.len();
-                let mirror = self.mirror();
-                let to_run = mirror.as_ref().map(|_| tasks.clone());
-                let durability = self.journal.accept(tasks, now).await?;
-                self.entries.fetch_add(count as u64, Ordering::Relaxed);
-                if let (Some(mirror), Some(tasks)) = (mirror, to_run) {
-                    mirror.journalled(&tasks, now).await;
-                    self.replayed.notify_waiters();
-                }
-                let kept = || Accepted { answer: Enqueued::Journalled(durability), seq: None };
-                return Ok((0..count).map(|_| kept()).collect());
+                return self.write_down(tasks, now).await;
             }
             // What became of a call that is given up is unknown: its ids make the second time the
             // same one.
@@ -294,6 +284,33 @@ impl Outage {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Into the journal. One that brings an id which is there is that task.
+    async fn write_down(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Accepted>> {
+        let named = tasks.iter().filter(|task| task.client_id).map(|task| task.id);
+        let mut known = self.tasks(&named.collect::<Vec<_>>()).await?;
+        let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+        let new: Vec<NewTask> =
+            tasks.into_iter().filter(|task| !known.contains_key(&task.id)).collect();
+        let mut durability = Durability::Redis;
+        if !new.is_empty() {
+            let mirror = self.mirror();
+            let to_run = mirror.as_ref().map(|_| new.clone());
+            let count = new.len() as u64;
+            durability = self.journal.accept(new, now).await?;
+            self.entries.fetch_add(count, Ordering::Relaxed);
+            if let (Some(mirror), Some(tasks)) = (mirror, to_run) {
+                mirror.journalled(&tasks, now).await;
+                self.replayed.notify_waiters();
+            }
+        }
+        let answer = |id: TaskId| match known.remove(&id) {
+            Some(task) => Enqueued::Existing(Box::new(task)),
+            None => Enqueued::Journalled(durability),
+        };
+        let answers = ids.into_iter().map(answer);
+        Ok(answers.map(|answer| Accepted { answer, seq: None }).collect())
     }
 
     /// A call to the database, given up when that is found to be away.
@@ -321,15 +338,30 @@ impl Outage {
 
     /// A task that only the journal knows.
     pub(super) async fn task(&self, id: TaskId) -> Result<Option<Task>> {
-        let mut get = redis::cmd("HGET");
-        get.arg(self.link.key("journal:tasks")).arg(id.to_string());
-        let found = self.link.command::<Option<String>>(self.link.times.background, &get).await;
+        Ok(self.tasks(&[id]).await?.remove(&id))
+    }
+
+    async fn tasks(&self, ids: &[TaskId]) -> Result<HashMap<TaskId, Task>> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let mut get = redis::cmd("HMGET");
+        get.arg(self.link.key("journal:tasks"));
+        get.arg(ids.iter().map(TaskId::to_string).collect::<Vec<_>>());
+        let limit = self.link.times.background;
+        let found = self.link.command::<Vec<Option<String>>>(limit, &get).await;
         let away = || StoreError::Unavailable("PostgreSQL is away, and so is Redis".to_owned());
-        let Some(text) = found.map_err(|_| away())? else { return Ok(None) };
-        let entry = self.journal.seal.open(&text);
-        let entry = entry.map_err(|error| StoreError::Broken(format!("task {id}: {error}")))?;
-        let Change::Enqueue(task) = entry.change else { return Ok(None) };
-        Ok(Some(Task { durability: Durability::Redis, ..Task::from_new(&task, entry.at) }))
+        let found = found.map_err(|_| away())?;
+        let mut tasks = HashMap::new();
+        for (id, text) in ids.iter().zip(found).filter_map(|(id, text)| Some((id, text?))) {
+            let entry = self.journal.seal.open(&text);
+            let entry = entry.map_err(|error| StoreError::Broken(format!("task {id}: {error}")))?;
+            if let Change::Enqueue(task) = entry.change {
+                let task = Task::from_new(&task, entry.at);
+                tasks.insert(*id, Task { durability: Durability::Redis, ..task });
+            }
+        }
+        Ok(tasks)
     }
 
     async fn run(self: Arc<Self>) {
@@ -496,7 +528,7 @@ impl Outage {
             let entry = self.journal.seal.open(text).ok();
             let id = entry.and_then(|entry| match entry.change {
                 Change::Enqueue(task) => Some(task.id.to_string()),
-                Change::Claim(_) | Change::Settle(_) | Change::Fire(_) => None,
+                _ => None,
             });
             script.arg(place).arg(id.unwrap_or_default());
         }

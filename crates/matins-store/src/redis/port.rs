@@ -1,6 +1,6 @@
 //! The port: everything is the database's, and what it decided about a line is told to Redis.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -13,9 +13,9 @@ use matins_core::page::{Page, PageRequest};
 use matins_core::schedule::{DueSchedule, FirePlan, Live, Occurrence, ScheduleState};
 use matins_core::store::{
     Act, AuditEntry, Cancelled, ClaimBatch, ClaimRequest, Dismissed, Enqueued, Expect, Extended,
-    Lapsed, LedgerEntry, Look, LookRequest, Order, Outbox, Part, Pruned, Queue, Records, Result,
-    Retention, Retried, SettingChange, Settings, Settled, Stats, Store, StoreError, StoreInfo,
-    Stray, TaskFilter, Timetables, Token, Tray, Turn, Worker,
+    Forgotten, Lapsed, LedgerEntry, Look, LookRequest, Order, Outbox, Part, Pruned, Queue, Records,
+    Result, Retention, Retried, SettingChange, Settings, Settled, Stats, Store, StoreError,
+    StoreInfo, Stray, TaskFilter, Timetables, Token, Tray, Turn, Worker,
 };
 use matins_core::task::{Attempt, Claim, NewTask, State, Task, TaskId, WorkerId};
 use matins_core::why::Surroundings;
@@ -32,6 +32,7 @@ use crate::postgres::Accepted;
 impl Queue for RedisStore {
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let hints: Vec<Hint> = tasks.iter().map(|task| Hint::of_new(task, now)).collect();
+        let whole = self.mirror.as_ref().and_then(|mirror| mirror.before(&tasks, now));
         let told = match &self.outage {
             Some(outage) => outage.enqueue(tasks, now).await?,
             None => self.store.enqueue_told(tasks, now).await?,
@@ -47,7 +48,11 @@ impl Queue for RedisStore {
             answers.push(answer);
         }
         if !new.is_empty() {
-            self.offer(&new.iter().map(|hint| hint.id).collect::<Vec<_>>());
+            if let (Some(mirror), Some(mut whole)) = (&self.mirror, whole) {
+                let created: HashSet<TaskId> = new.iter().map(|hint| hint.id).collect();
+                whole.tasks.retain(|task| created.contains(&task.id));
+                mirror.offer_new(whole);
+            }
             self.tell(note_of(new)).await;
         }
         self.moved(asked).await;
@@ -126,7 +131,10 @@ impl Queue for RedisStore {
     }
 
     async fn cancel_requests(&self, worker: &WorkerId) -> Result<Vec<TaskId>> {
-        self.store.cancel_requests(worker).await
+        match &self.mirror {
+            Some(mirror) if self.stands_in() => mirror.cancels_in_the_dark().await,
+            _ => self.store.cancel_requests(worker).await,
+        }
     }
 
     async fn lapsed(&self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
@@ -144,6 +152,7 @@ impl Queue for RedisStore {
 
     async fn cancel(&self, ids: &[TaskId], act: &Act) -> Result<Vec<Cancelled>> {
         match &self.mirror {
+            Some(mirror) if self.stands_in() => mirror.cancel_in_the_dark(ids, act).await,
             Some(mirror) => self.cancel_mirrored(mirror, ids, act).await,
             None => self.store.cancel(ids, act).await,
         }
@@ -338,7 +347,16 @@ impl Records for RedisStore {
     }
 
     async fn change_setting(&self, change: SettingChange, audit: Option<AuditEntry>) -> Result<()> {
-        self.store.change_setting(change, audit).await
+        match (&self.mirror, &change, audit) {
+            (Some(mirror), SettingChange::Pool { name, change }, Some(audit))
+                if self.stands_in() && change.paused == Some(true) && change.size.is_none() =>
+            {
+                mirror.pause_in_the_dark(name, change, audit).await?;
+                self.known.heed_pool(name, change);
+                Ok(())
+            }
+            (_, _, audit) => self.store.change_setting(change, audit).await,
+        }
     }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
@@ -456,6 +474,9 @@ impl Store for RedisStore {
             outage.heed(&answer);
         }
         let look = answer?;
+        if let Some(mirror) = &self.mirror {
+            mirror.heed_generation(self.store.generation());
+        }
         // The claim that follows must not believe Redis that there is nothing.
         look.pools.iter().for_each(|pool| self.looks.doubt(pool));
         Ok(look)
@@ -472,6 +493,10 @@ impl Store for RedisStore {
 
     async fn worker_died(&self) {
         self.store.worker_died().await;
+    }
+
+    async fn forget_node(&self, node: &str) -> Result<Forgotten> {
+        self.store.forget_node(node).await
     }
 
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<Pruned> {

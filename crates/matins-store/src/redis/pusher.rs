@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use matins_core::store::StoreError;
 use matins_core::task::TaskId;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::hint::Hint;
@@ -29,13 +29,10 @@ const QUEUE: usize = 1_024;
 /// Most tasks of one step.
 const STEP: usize = 1_000;
 
-/// While notes come faster than they are said, they are collected for so long: a call to Redis
-/// costs as much as several notes.
-const COLLECT: Duration = Duration::from_millis(1);
-
-/// Most callers that wait until Redis knows what they said. Where more come at once, throughput
-/// matters more, and the database is asked instead of the line.
-const WAITERS_MAX: usize = 4;
+/// While notes come faster than they are said, they are collected for so long, and nobody waits
+/// for them: a call to Redis costs as much as many notes, and whoever is woken asks the database
+/// instead of the line.
+const COLLECT: Duration = Duration::from_millis(3);
 
 /// Pushes that come closer together than this are told to the others once.
 const PACE: Duration = Duration::from_millis(20);
@@ -65,21 +62,23 @@ pub(super) struct Pusher {
     orders: mpsc::Sender<Order>,
     /// The buffer was full: told once.
     overflowed: AtomicBool,
-    waiters: Semaphore,
+    /// Notes come faster than they are said.
+    crowded: Arc<AtomicBool>,
 }
 
 impl Pusher {
     pub(super) fn start(link: &Arc<Link>, store: &Arc<PostgresStore>, thread: &OwnThread) -> Self {
         let (orders, waiting) = mpsc::channel(QUEUE);
-        let work =
-            Work { link: link.clone(), store: store.clone(), rang: Instant::now(), to_ring: false };
-        thread.spawn(work.run(waiting));
-        Self {
+        let crowded = Arc::new(AtomicBool::new(false));
+        let work = Work {
             link: link.clone(),
-            orders,
-            overflowed: AtomicBool::new(false),
-            waiters: Semaphore::new(WAITERS_MAX),
-        }
+            store: store.clone(),
+            crowded: crowded.clone(),
+            rang: Instant::now(),
+            to_ring: false,
+        };
+        thread.spawn(work.run(waiting));
+        Self { link: link.clone(), orders, overflowed: AtomicBool::new(false), crowded }
     }
 
     /// Hands it in and does not wait.
@@ -89,10 +88,10 @@ impl Pusher {
 
     /// Hands it in and waits until Redis knows it, for a moment. `false`: it may not know yet.
     pub(super) async fn tell(&self, note: Note) -> bool {
-        let Ok(_place) = self.waiters.try_acquire() else {
+        if self.crowded.load(Ordering::Relaxed) {
             self.hand_in(note, None);
             return false;
-        };
+        }
         let (done, known) = oneshot::channel();
         self.hand_in(note, Some(done))
             && matches!(timeout(self.link.times.patience, known).await, Ok(Ok(())))
@@ -119,6 +118,7 @@ impl Pusher {
 struct Work {
     link: Arc<Link>,
     store: Arc<PostgresStore>,
+    crowded: Arc<AtomicBool>,
     /// When the others were last told.
     rang: Instant,
     to_ring: bool,
@@ -126,7 +126,6 @@ struct Work {
 
 impl Work {
     async fn run(mut self, mut waiting: mpsc::Receiver<Order>) {
-        let mut crowded = false;
         loop {
             let order = match self.to_ring {
                 false => waiting.recv().await,
@@ -139,7 +138,7 @@ impl Work {
                 },
             };
             let Some(order) = order else { return };
-            if crowded {
+            if self.crowded.load(Ordering::Relaxed) {
                 tokio::time::sleep(COLLECT).await;
             }
             let mut orders = vec![order];
@@ -148,7 +147,7 @@ impl Work {
             {
                 orders.push(order);
             }
-            crowded = orders.len() > 1;
+            self.crowded.store(orders.len() > 1, Ordering::Relaxed);
             let mut done = Vec::new();
             let mut notes = Vec::new();
             for order in orders {

@@ -219,7 +219,9 @@ impl Reconciler {
             let mut garbage = Vec::new();
             for (member, score) in members {
                 match Hint::id_in(&member) {
-                    Some(id) => drop(line.insert(id, (member, score as i64))),
+                    // Of an earlier attempt of the same.
+                    Some(id) => garbage
+                        .extend(line.insert(id, (member, score as i64)).map(|(before, _)| before)),
                     None => garbage.push(member),
                 }
             }

@@ -28,6 +28,9 @@ pub(super) struct Mirror {
     pub(super) lapsed: Script,
     pub(super) lapse: Script,
     pub(super) withdraw: Script,
+    pub(super) cancel: Script,
+    pub(super) pause: Script,
+    pub(super) calm: Script,
     pub(super) look: Script,
 }
 
@@ -69,6 +72,9 @@ impl Default for Mirror {
             lapsed: of_the_mirror!("lapsed"),
             lapse: of_the_mirror!("lapse"),
             withdraw: of_the_mirror!("withdraw"),
+            cancel: of_the_mirror!("cancel"),
+            pause: of_the_mirror!("pause"),
+            calm: of_the_mirror!("calm"),
             look: Script::new(include_str!("lua/mirror/look.lua")),
         }
     }

@@ -148,6 +148,7 @@ impl Reader {
             },
             key_parked: line.parked,
             quarantine_busy: self.sum(Sql::QuarantineRunning, params![])? > 0,
+            waits_for: None,
             cancel_requested: task.cancel_requested_at.is_some(),
             stuck: false,
             worker: line.worker,

@@ -6,8 +6,13 @@
 pub(super) mod pressure;
 pub(super) mod throughput;
 
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use matins_core::outage::Seal;
 use matins_core::store::Store;
 use matins_core::task::Name;
 use matins_store::postgres::bare::{self, Bare, Scratch};
@@ -23,6 +28,7 @@ use super::latency::{self, Probe};
 use super::node::{self, POOL};
 use super::views::{self, Stand};
 use super::workbench::Workbench;
+use crate::config::RedisMirror;
 use crate::failure::{Failure, Result};
 
 /// A commit of one row, between the rounds of all the others.
@@ -33,6 +39,9 @@ const COMMIT: Spec = Spec {
     against: &[],
 };
 
+/// How long nodes may take to agree on a Redis to work from.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// About 30 bytes, as small tasks are.
 const PAYLOAD: &str = r#"{"n":12345,"day":"2026-11-29"}"#;
 
@@ -41,12 +50,22 @@ pub(super) struct Server {
     url: String,
     connections: usize,
     redis: Option<String>,
+    /// Where spools are.
+    folder: PathBuf,
+    opened: AtomicUsize,
     made: Mutex<Vec<Arc<Scratch>>>,
 }
 
 impl Server {
-    pub(super) fn new(url: &str, connections: usize, redis: Option<String>) -> Self {
-        Self { url: url.to_owned(), connections, redis, made: Mutex::default() }
+    pub(super) fn new(url: &str, connections: usize, redis: Option<String>, folder: &Path) -> Self {
+        Self {
+            url: url.to_owned(),
+            connections,
+            redis,
+            folder: folder.to_owned(),
+            opened: AtomicUsize::new(0),
+            made: Mutex::default(),
+        }
     }
 
     /// What the servers say they are.
@@ -55,7 +74,10 @@ impl Server {
         let Some(address) = &self.redis else { return Ok((Some(version), None)) };
         let scratch = self.database().await?;
         let store = self.in_front(&scratch, address).await?;
-        let redis = store.identity().version;
+        let mut redis = store.identity().version;
+        if store.mirrors() {
+            redis.push_str(" with AOF, tasks mirrored");
+        }
         store.close().await.map_err(node::said)?;
         self.clear().await?;
         if redis.is_empty() {
@@ -90,9 +112,32 @@ impl Server {
         PostgresStore::open(scratch.url(), options).await.map_err(node::said)
     }
 
+    /// As a server with the default settings has it.
     async fn in_front(&self, scratch: &Scratch, address: &str) -> Result<RedisStore> {
-        let options = redis::Options { prefix: prefix(scratch), ..redis::Options::default() };
-        RedisStore::open(self.plain(scratch).await?, address, options).await.map_err(node::said)
+        let node = format!("node-{}", self.opened.fetch_add(1, Ordering::Relaxed));
+        let usual = RedisMirror::default();
+        let options = redis::Options {
+            prefix: prefix(scratch),
+            outage: Some(redis::OutageOptions {
+                spool: self.folder.join(format!("{node}.journal")),
+                after: Duration::from_secs(5),
+                accept_volatile: false,
+                seal: Seal::new(None),
+            }),
+            mirror: Some(redis::MirrorOptions {
+                horizon: usual.horizon,
+                tasks: usize::try_from(usual.tasks).unwrap_or(usize::MAX),
+                bytes: usual.bytes,
+                window: Duration::from_secs(600),
+                node,
+                types: Arc::new(HashSet::from([KIND.into()])),
+            }),
+            ..redis::Options::default()
+        };
+        let opened = RedisStore::open(self.plain(scratch).await?, address, options).await;
+        let store = opened.map_err(node::said)?;
+        store.agreed(PATIENCE).await;
+        Ok(store)
     }
 
     /// The same in the words of a configuration.
@@ -118,7 +163,10 @@ impl Server {
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
         for scratch in made {
             if let Some(address) = &self.redis {
-                let store = self.in_front(&scratch, address).await?;
+                let options =
+                    redis::Options { prefix: prefix(&scratch), ..redis::Options::default() };
+                let store = self.plain(&scratch).await?;
+                let store = RedisStore::open(store, address, options).await.map_err(node::said)?;
                 store.forget().await.map_err(node::said)?;
                 store.close().await.map_err(node::said)?;
             }

@@ -199,9 +199,9 @@ pub(crate) static TOP: Section = Section {
         key(
             "redis_mirror",
             "`off` or `{horizon, tasks, bytes}`",
-            "`off`",
-            "Whole tasks lie in Redis too, and run from there while PostgreSQL is away. The same on \
-             all nodes. Only with `redis`.",
+            "as below",
+            "Whole tasks lie in Redis too, if that keeps what it is told (AOF), and run from there \
+             while PostgreSQL is away. `off` on all nodes or on none. Only with `redis`.",
         ),
         key(
             "journal_key",

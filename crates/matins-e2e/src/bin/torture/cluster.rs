@@ -76,6 +76,7 @@ impl Cluster {
         let mut servers: Vec<Server> = (0..nodes).map(prepare).collect();
         let named = match mirror {
             true => named(&servers[0].witness),
+            false if redis.is_some() => "redis_mirror: off\n".to_owned(),
             false => String::new(),
         };
         for (node, server) in servers.iter_mut().enumerate() {
@@ -131,7 +132,7 @@ fn named(witness: &Witness) -> String {
         )
     };
     let types: String = NAMED.iter().map(one).collect();
-    format!("redis_mirror: {{horizon: 1h}}\noutage_window: 1m\ntasks:\n{types}")
+    format!("outage_window: 1m\ntasks:\n{types}")
 }
 
 /// Losses and interruptions are what this is about: no number of them gives a task up.

@@ -73,19 +73,20 @@ BEGIN
             WHERE name = p_worker AND NOT retired AND lease_until >= p_now));
 END $$;
 
--- The Redis that the regime should have: none when somebody has not seen the one there is for some
--- seconds, and a new one when everybody sees the same.
+-- The Redis that the regime should have: none when somebody sees another one, which does not become
+-- this one again, or none for some seconds; a new one when everybody has seen the same for longer,
+-- so that one which is emptied again and again is left alone.
 CREATE FUNCTION wanted_redis(g regime) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_now timestamptz := clock_timestamp(); m record;
 BEGIN
     -- Whoever may still work under an earlier one is waited for.
     IF NOT is_settled(g.generation) THEN RETURN g.redis; END IF;
-    SELECT count(*) FILTER (WHERE sees IS DISTINCT FROM g.redis
-                            AND sees_since < v_now - interval '3 seconds') AS blind,
+    SELECT count(*) FILTER (WHERE sees <> g.redis OR (sees IS NULL
+                            AND sees_since < v_now - interval '3 seconds')) AS blind,
            count(*) FILTER (WHERE sees IS NULL
-                            OR sees_since > v_now - interval '1 second') AS unsure,
+                            OR sees_since > v_now - interval '2 seconds') AS unsure,
            count(DISTINCT sees) AS kinds, min(sees) AS one
-    INTO m FROM member WHERE seen_at > v_now - interval '10 seconds';
+    INTO m FROM member WHERE seen_at > v_now - interval '25 seconds';
     IF g.redis IS NOT NULL THEN
         RETURN CASE WHEN m.blind = 0 THEN g.redis END;
     END IF;
@@ -148,6 +149,19 @@ CREATE FUNCTION member_leave(p_id uuid) RETURNS void
 LANGUAGE sql SET search_path = matins, pg_temp AS $$
     DELETE FROM member WHERE id = p_id
 $$;
+
+-- A person says that a node is dead. 0 nothing is known of it, 1 it was here a moment ago, 2 nobody
+-- waits for it any more.
+CREATE FUNCTION member_forget(p_node text) RETURNS integer
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM member
+               WHERE node = p_node AND seen_at > clock_timestamp() - interval '15 seconds') THEN
+        RETURN 1;
+    END IF;
+    DELETE FROM member WHERE node = p_node;
+    RETURN CASE WHEN FOUND THEN 2 ELSE 0 END;
+END $$;
 
 -- Of announcements (member, colon, episode), those that hold nobody up.
 CREATE FUNCTION announcements_gone(p_announced text[]) RETURNS text[]
@@ -340,6 +354,65 @@ BEGIN
             is_tied(t.concurrency_key, t.schedule_uid));
     INSERT INTO journal_run VALUES (p_fence, p_member, p_episode);
     RETURN 1;
+END $$;
+
+-- A task was cancelled in the dark, after so many attempts: it waited, or that attempt ran. 0 known,
+-- 1 applied, 2 somebody else had the task: it changes nothing.
+CREATE FUNCTION replay_cancel(
+    p_entry uuid, p_at timestamptz, p_id uuid, p_runs boolean, p_attempt integer,
+    p_retries integer, p_losses integer, p_interruptions integer, p_who text, p_reason text
+) RETURNS integer LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+DECLARE t task; r running; v_runs boolean;
+BEGIN
+    INSERT INTO journal_entry VALUES (p_entry, p_at) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN RETURN 0; END IF;
+    t := lock_task(p_id);
+    SELECT * INTO r FROM running WHERE id = p_id FOR UPDATE;
+    v_runs := FOUND;
+    IF p_runs THEN
+        -- Whoever runs it has heard of it; it may have ended since.
+        IF v_runs AND t.attempt + 1 = p_attempt THEN
+            UPDATE running SET cancel_requested_at = coalesce(cancel_requested_at, p_at)
+            WHERE id = p_id;
+        END IF;
+        PERFORM note_act(p_who, 'task.cancel', p_id::text, p_reason, p_at);
+        RETURN 1;
+    END IF;
+    IF t.id IS NULL OR t.state <> 0 OR t.attempt + v_runs::integer > p_attempt THEN
+        RETURN 2;
+    END IF;
+    IF v_runs THEN
+        -- It ended in Redis; what became of it comes later, or never.
+        DELETE FROM journal_run WHERE fence = r.fence;
+        IF NOT FOUND THEN RETURN 2; END IF;
+        DELETE FROM running WHERE id = p_id;
+    ELSIF NOT leave(t) THEN
+        RAISE EXCEPTION 'task % moves while its cancel is replayed', p_id
+        USING ERRCODE = 'serialization_failure';
+    END IF;
+    PERFORM add_unseen(t, t.attempt + 1, p_attempt, p_at, p_retries, p_losses, p_interruptions);
+    IF v_runs THEN
+        UPDATE attempt SET worker = r.worker, started_at = r.claimed_at
+        WHERE seq = t.seq AND number = t.attempt + 1;
+    END IF;
+    UPDATE task SET attempt = p_attempt, retries = p_retries, losses = p_losses,
+        interruptions = p_interruptions
+    WHERE seq = t.seq RETURNING * INTO t;
+    PERFORM cancel_left(t, 'cancelled', p_at);
+    PERFORM note_act(p_who, 'task.cancel', p_id::text, p_reason, p_at);
+    RETURN 1;
+END $$;
+
+CREATE FUNCTION replay_pause(p_entry uuid, p_at timestamptz, p_pool text, p_who text, p_reason text)
+RETURNS void LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+DECLARE v_paused jsonb := jsonb_build_object('paused', true, 'note', p_reason);
+BEGIN
+    INSERT INTO journal_entry VALUES (p_entry, p_at) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN RETURN; END IF;
+    INSERT INTO setting AS s (scope, name, value)
+    VALUES ('pool', p_pool, (v_paused || jsonb '{"size": null}')::text)
+    ON CONFLICT (scope, name) DO UPDATE SET value = (s.value::jsonb || v_paused)::text;
+    PERFORM note_act(p_who, 'pool.pause', p_pool, p_reason, p_at);
 END $$;
 
 -- Runs that were detached in Redis are ordinary ones now, with leases of their own.

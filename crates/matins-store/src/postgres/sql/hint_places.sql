@@ -1,6 +1,6 @@
 -- Purpose: where some tasks wait, of those that are pending.
 -- Index: task_id; scheduled_pkey, running_pkey.
-SELECT t.id, t.seq, t.priority, l.pool, l.type, t.run_at,
+SELECT t.id, t.attempt, t.seq, t.priority, l.pool, l.type, t.run_at,
        t.held OR t.concurrency_key IS NOT NULL,
        EXISTS (SELECT 1 FROM matins.scheduled AS s WHERE s.run_at = t.run_at AND s.seq = t.seq)
 FROM matins.task AS t JOIN matins.lane AS l ON l.id = t.lane

@@ -6,7 +6,7 @@
 -- schedule is; workers whose session is gone, and when they were last seen (none soon after a start
 -- of the database, which every session had to survive); the oldest version that can live with the
 -- schema, and the schema's own; whether claims have lapsed (as in `running_lapsed`) and tasks
--- expired; the clock.
+-- expired; the clock; which regime there is for outages.
 SELECT
     (SELECT array_agg(DISTINCT l.pool) FROM matins.lane AS l
      LEFT JOIN unnest($3, $4) AS f (lane, ord) ON f.lane = l.id,
@@ -28,7 +28,7 @@ SELECT
                    OR coalesce(r.lease_until, w.lease_until, '-infinity') < $8) LIMIT 1),
     (SELECT true FROM matins.expiring WHERE $7 AND expires_at <= $9
      ORDER BY expires_at, seq LIMIT 1),
-    clock_timestamp()
+    clock_timestamp(), (SELECT generation FROM matins.regime WHERE one)
 FROM (
     SELECT array_agg(w.name) AS names, array_agg(w.seen_at) AS seen FROM matins.worker AS w
     WHERE $6 AND w.guarded AND NOT w.retired

@@ -28,7 +28,7 @@ local new = ARGV[5] == '1'
 for i = 6, #ARGV, 3 do
     local order, run_at, member = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local seq, mark, rest, pool = string.match(member,
-        '^(%x+)([.!])(\t[^\t]+\t%-?%d+\t([^\t]+)\t.+)$')
+        '^(%x+)([.!])(\t[^\t]+\t%d+\t%-?%d+\t([^\t]+)\t.+)$')
     local pending = prefix .. 'task:pending:' .. pool
     if not new then
         local twin = seq .. (mark == '.' and '!' or '.') .. rest

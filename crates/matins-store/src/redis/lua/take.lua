@@ -1,7 +1,7 @@
 -- Purpose: takes the foremost hints of a pool, as far as they are known to be all there is.
 -- KEYS: the pool's line, what is due later, how far each line is known.
 -- ARGV: prefix, pool, now (us), how many, how many to look at, types (none: any).
--- Answers: a word, when something is due next, hints left, then member and score by turns.
+-- Answers: a word, when something is due next, hints left, then members.
 --   unknown: the database must be asked      all: there is no more
 --   full: as many as asked for               short: something stands in the way of more
 local pending, later, known = KEYS[1], KEYS[2], KEYS[3]
@@ -16,7 +16,7 @@ local due = redis.call('ZRANGEBYSCORE', later, '-inf', now, 'WITHSCORES', 'LIMIT
 for i = 1, #due, 2 do
     local member, run_at = due[i], tonumber(due[i + 1])
     local _, _, _, priority, line = string.match(member,
-        '^(%x+)([.!])\t([^\t]+)\t(%-?%d+)\t([^\t]+)\t(.+)$')
+        '^(%x+)([.!])\t([^\t]+)\t%d+\t(%-?%d+)\t([^\t]+)\t(.+)$')
     if line then
         local order = run_at - tonumber(priority) * 60000000
         local edge = tonumber(redis.call('HGET', known, line) or '')
@@ -38,15 +38,14 @@ local seen = redis.call('ZRANGE', pending, 0, look - 1, 'WITHSCORES')
 for i = 1, #seen, 2 do
     local member, order = seen[i], tonumber(seen[i + 1])
     local _, mark, _, _, line, kind = string.match(member,
-        '^(%x+)([.!])\t([^\t]+)\t(%-?%d+)\t([^\t]+)\t(.+)$')
+        '^(%x+)([.!])\t([^\t]+)\t%d+\t(%-?%d+)\t([^\t]+)\t(.+)$')
     if order >= bound or mark == '!' then word = 'short' break end
     if line ~= pool then
         gone[#gone + 1] = member
     elseif not types or types[kind] then
         gone[#gone + 1] = member
         taken[#taken + 1] = member
-        taken[#taken + 1] = seen[i + 1]
-        if #taken == 2 * max then word = 'full' break end
+        if #taken == max then word = 'full' break end
     end
 end
 if word == 'all' and (#seen == 2 * look or bound < 9e15) then word = 'short' end

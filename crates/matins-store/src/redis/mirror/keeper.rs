@@ -10,8 +10,10 @@ use uuid::Uuid;
 use super::{FENCE_GAP, MARGIN, Mirror, UNDER_WAY, now_ns};
 use crate::postgres::member::Saying;
 
-/// Between two turns, and while something is to be agreed on.
-const EVERY: Duration = Duration::from_secs(2);
+/// Between two turns: while nothing is to be agreed on, in the dark, and otherwise. Whoever claims
+/// or looks finds out before that the regime is another one.
+const EVERY: Duration = Duration::from_secs(8);
+const IN_THE_DARK: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_millis(250);
 
 /// How long an answer may take.
@@ -24,12 +26,18 @@ impl Mirror {
             if began.elapsed() > UNDER_WAY && !self.is_dark() {
                 self.take_leave_for_gone().await;
             }
-            let calm = match self.is_dark() {
+            let dark = self.is_dark();
+            let calm = match dark {
                 // Redis' clock is needed there too.
                 true => self.look().await.is_some() && self.judge_inherited().await,
                 false => self.turn().await,
             };
-            let pause = if calm { EVERY } else { SOON };
+            self.calm.send_replace(calm);
+            let pause = match (calm, dark) {
+                (false, _) => SOON,
+                (true, true) => IN_THE_DARK,
+                (true, false) => EVERY,
+            };
             let _ = timeout(pause, self.keep.notified()).await;
             if calm {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -55,9 +63,16 @@ impl Mirror {
         Some(identity)
     }
 
+    /// The Redis that tasks could run from: one that may forget them is as good as none.
+    async fn usable(&self) -> Option<String> {
+        let sees = self.look().await?;
+        let keeps = self.outage.as_ref()?.must_be_durable().await;
+        keeps.is_ok().then_some(sees)
+    }
+
     /// `true`: nothing is to be agreed on.
     async fn turn(&self) -> bool {
-        let sees = self.look().await;
+        let sees = self.usable().await;
         let own_note = format!("{}:", self.id);
         let may_acknowledge = may_acknowledge(self.standing()) && self.give_up_older();
         let (saying, sent) = {

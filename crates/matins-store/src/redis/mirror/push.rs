@@ -2,16 +2,17 @@
 //! seconds whatever is missing. Only while nobody is dark, everything is replayed, and the
 //! generation is settled.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use matins_core::store::StoreError;
-use matins_core::task::{Task, TaskId, order_key};
+use matins_core::task::{NewTask, Task, TaskId, order_key};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use uuid::Uuid;
 
 use super::super::pusher::Trouble;
@@ -19,11 +20,51 @@ use super::marks::Ahead;
 use super::{Mirror, Offer};
 use crate::postgres::marks::Mark;
 
-/// Between two readings, by whichever node.
-const EVERY: Duration = Duration::from_secs(3);
+/// Between two readings, by whichever node, and between two looks for whether one is due.
+const EVERY: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Tasks of one step.
 const STEP: usize = 500;
+
+/// New tasks, as they are accepted, and under which regime that began.
+#[derive(Debug)]
+pub(in crate::redis) struct New {
+    generation: u64,
+    redis: String,
+    deadline: u64,
+    pub(in crate::redis) tasks: Vec<Task>,
+}
+
+#[derive(Debug, Default)]
+struct Offers {
+    new: Vec<New>,
+    tasks: Vec<TaskId>,
+    marks: Vec<Ahead>,
+    ended: Vec<TaskId>,
+    count: usize,
+}
+
+impl Offers {
+    fn add(&mut self, offer: Offer) {
+        self.count += match offer {
+            Offer::New(new) => {
+                let count = new.tasks.len();
+                self.new.push(new);
+                count
+            }
+            Offer::Tasks(ids) => put_in(&mut self.tasks, ids),
+            Offer::Marks(marks) => put_in(&mut self.marks, marks),
+            Offer::Ended(ids) => put_in(&mut self.ended, ids),
+        };
+    }
+}
+
+fn put_in<T>(all: &mut Vec<T>, more: Vec<T>) -> usize {
+    let count = more.len();
+    all.extend(more);
+    count
+}
 
 /// What of a task is in Redis: attempt and generation, and the task.
 pub(super) fn entry(
@@ -51,12 +92,13 @@ impl Mirror {
         serde_json::from_str(self.outage.as_ref()?.unseal(sealed)?).ok()
     }
 
-    pub(super) fn entries(
+    pub(super) fn entries<T: Borrow<Task>>(
         &self,
-        tasks: &[Task],
+        tasks: &[T],
         generation: u64,
     ) -> Result<Vec<(Uuid, String, String)>, StoreError> {
-        let one = |task: &Task| {
+        let one = |task: &T| {
+            let task = task.borrow();
             let text = entry(task, generation, |text| self.seal(text))?;
             Ok((task.id.0, text, String::new()))
         };
@@ -65,31 +107,64 @@ impl Mirror {
 
     /// The generation and the Redis that may be mirrored to now.
     fn target(&self) -> Option<(u64, String)> {
-        let regime = self.regime();
-        let agreed = regime.settled && regime.acknowledged == regime.generation;
-        let calm = agreed && !self.is_dark() && regime.announced.is_empty();
-        regime.redis.clone().filter(|_| calm).map(|redis| (regime.generation, redis))
+        let calm = self.is_member() && !self.is_dark() && self.regime().announced.is_empty();
+        self.agreed_on().filter(|_| calm)
+    }
+
+    /// Those of new tasks that may be mirrored, before the database has them: whoever takes one
+    /// later keeps a push away that is under way since then.
+    pub(in crate::redis) fn before(&self, tasks: &[NewTask], now: Timestamp) -> Option<New> {
+        let (generation, redis) = self.target()?;
+        let deadline = self.deadline()?;
+        let horizon = now.saturating_add(self.options.horizon).ok()?;
+        let fit =
+            |task: &Task| may_be_mirrored(task) && task.origin.is_none() && task.run_at <= horizon;
+        let tasks = tasks.iter().map(|task| Task::from_new(task, now)).filter(fit);
+        Some(New { generation, redis, deadline, tasks: tasks.collect() })
+    }
+
+    /// They are in the database.
+    pub(in crate::redis) fn offer_new(&self, new: New) {
+        if !new.tasks.is_empty() {
+            // What does not fit is found by the next reading.
+            let _ = self.offered.try_send(Offer::New(new));
+        }
+    }
+
+    async fn push_new(&self, new: &[New]) -> Result<(), Trouble> {
+        let Some((generation, redis)) = self.target() else { return Ok(()) };
+        let same = |new: &&New| new.generation == generation && new.redis == redis;
+        let new: Vec<&New> = new.iter().filter(same).collect();
+        let tasks: Vec<&Task> = new.iter().flat_map(|new| &new.tasks).collect();
+        let Some(deadline) = new.iter().map(|new| new.deadline).min() else { return Ok(()) };
+        for some in tasks.chunks(STEP) {
+            let call = self.begin_by(&self.link.scripts.mirror.push, &redis, deadline);
+            self.put(call, None, self.entries(some, generation)?).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn push(self: Arc<Self>, mut offered: mpsc::Receiver<Offer>) {
+        let mut look_at = Instant::now();
         loop {
-            let came = match timeout(EVERY / 3, offered.recv()).await {
+            if look_at <= Instant::now() {
+                look_at = Instant::now() + LOOK;
+                if let Err(error) = self.read_anew().await {
+                    tracing::debug!(%error, "what is mirrored was not read anew");
+                }
+            }
+            let came = match timeout_at(look_at.into(), offered.recv()).await {
                 Ok(None) => return,
                 Ok(Some(first)) => {
-                    let (mut tasks, mut marks, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+                    let mut offers = Offers::default();
                     let mut next = Some(first);
                     while let Some(offer) = next {
-                        match offer {
-                            Offer::Tasks(ids) => tasks.extend(ids),
-                            Offer::Marks(more) => marks.extend(more),
-                            Offer::Ended(ids) => ended.extend(ids),
-                        }
-                        let full = tasks.len().max(marks.len()).max(ended.len()) >= STEP;
-                        next = if full { None } else { offered.try_recv().ok() };
+                        offers.add(offer);
+                        next = if offers.count >= STEP { None } else { offered.try_recv().ok() };
                     }
-                    self.carry_out(&tasks, &marks, &ended).await
+                    self.carry_out(&offers).await
                 }
-                Err(_) => self.read_anew().await,
+                Err(_) => continue,
             };
             if let Err(error) = came {
                 tracing::debug!(%error, "Redis was not told");
@@ -97,12 +172,11 @@ impl Mirror {
         }
     }
 
-    async fn carry_out(
-        &self,
-        tasks: &[TaskId],
-        marks: &[Ahead],
-        ended: &[TaskId],
-    ) -> Result<(), Trouble> {
+    async fn carry_out(&self, offers: &Offers) -> Result<(), Trouble> {
+        let Offers { new, tasks, marks, ended, .. } = offers;
+        if !new.is_empty() {
+            self.push_new(new).await?;
+        }
         if !tasks.is_empty() {
             self.push_these(tasks).await?;
         }
@@ -169,7 +243,9 @@ impl Mirror {
             self.link.command(limit, count.arg(self.link.key("mirror:count"))).await?;
         self.mirrored.store(count.unwrap_or(0), Ordering::Relaxed);
         let mut turn = redis::cmd("SET");
-        turn.arg(self.link.key("mirror:read")).arg(&self.link.name).arg("NX");
+        // A new regime begins with one.
+        let mark = format!("mirror:read:{generation}");
+        turn.arg(self.link.key(&mark)).arg(&self.link.name).arg("NX");
         turn.arg("PX").arg(EVERY.as_millis() as u64);
         if self.link.command::<Option<String>>(limit, &turn).await?.is_none() {
             return Ok(());
@@ -215,6 +291,9 @@ impl Mirror {
             let Some(call) = self.begin(&self.link.scripts.mirror.push, &redis) else { break };
             let found = self.marks_to_push(&self.read_marks(some).await?, generation)?;
             self.put(call, None, found).await?;
+        }
+        if let Some(calm) = self.begin(&self.link.scripts.mirror.calm, &redis) {
+            self.ask(&calm).await?;
         }
         self.forget_ended().await
     }

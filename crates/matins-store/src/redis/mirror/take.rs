@@ -9,6 +9,8 @@ use matins_core::store::{
 use matins_core::task::TaskId;
 
 use super::super::RedisStore;
+use super::super::claim::Line;
+use super::super::pusher::Note;
 use super::Mirror;
 use crate::postgres::marks::Mark;
 use crate::postgres::member::{Candidates, TakenTasks, is_mirrored};
@@ -104,9 +106,15 @@ impl RedisStore {
                 return Ok(ClaimBatch { claimed, next_at: None });
             }
         }
+        let (mut batch, is_all) = self.claim_head(mirror, request).await?;
+        if is_all {
+            return Ok(batch);
+        }
         // Who looks at the same time would see the same.
         let _alone = mirror.claiming.lock().await;
-        let mut batch = self.claim_once(mirror, request).await?;
+        if batch.claimed.is_empty() {
+            batch = self.claim_once(mirror, request).await?;
+        }
         for _ in 0..TRIES {
             let short = !batch.claimed.is_empty() && batch.claimed.len() < request.max;
             if !short || mirror.regime().redis.is_none() {
@@ -126,6 +134,43 @@ impl RedisStore {
             batch.claimed.extend(more.claimed);
         }
         Ok(batch)
+    }
+
+    /// As far as hints tell what is foremost: under the regime as it was last heard of, which the
+    /// claim itself holds against what it is by then. Whether the database need not be asked for
+    /// more.
+    async fn claim_head(
+        &self,
+        mirror: &Mirror,
+        request: &ClaimRequest,
+    ) -> Result<(ClaimBatch, bool)> {
+        let none = |next_at| ClaimBatch { claimed: Vec::new(), next_at };
+        let Some((generation, redis)) = mirror.agreed_on() else {
+            return Ok((none(None), false));
+        };
+        let head = match self.head(request).await {
+            Line::Unknown => return Ok((none(None), false)),
+            Line::Empty(next_at) => return Ok((none(next_at), true)),
+            Line::Head(head) => head,
+        };
+        let found = Candidates {
+            generation,
+            redis: Some(redis),
+            ready: true,
+            tasks: head.tasks.clone(),
+            ..Candidates::default()
+        };
+        let taken = mirror.take(&found, &slots(&found.tasks)).await.unwrap_or_default();
+        if taken.len() < found.tasks.len() || taken.contains(&Taken::Wait) {
+            mirror.keep.notify_one();
+        }
+        let claimed = self.claim_these(&found, &taken, request).await;
+        let (mut batch, _) = claimed.inspect_err(|_| {
+            // It may have been done or not.
+            self.pusher.say(Note::Ask(head.tasks.iter().map(|(id, _)| *id).collect()));
+        })?;
+        let is_all = self.is_all(&head, &mut batch);
+        Ok((batch, is_all))
     }
 
     async fn claim_once(&self, mirror: &Mirror, request: &ClaimRequest) -> Result<ClaimBatch> {
@@ -153,6 +198,7 @@ impl RedisStore {
             mirror.keep.notify_one();
             return Ok(later(request));
         }
+        self.looked(&fresh);
         if found.tasks.is_empty() {
             return Ok(ClaimBatch { claimed: Vec::new(), next_at: found.next_at });
         }
@@ -168,20 +214,31 @@ impl RedisStore {
             taken.extend(mirror.take(&found, &slots(&free)).await.unwrap_or_default());
             tasks.extend(free);
         }
-        let had = tasks.iter().zip(&taken).filter(|(_, taken)| **taken != Taken::Wait);
-        let had: Vec<(TaskId, u32)> = had.map(|(task, _)| *task).collect();
-        if had.is_empty() {
-            return Ok(later(request));
-        }
-        let word = TakenTasks::new(found.generation, &had);
-        let (mut batch, seqs) = self.database().claim_taken(&word, &fresh).await?;
+        let found = Candidates { tasks, ..found };
+        let (mut batch, seqs) = self.claim_these(&found, &taken, &fresh).await?;
         self.heard_of(&batch, seqs);
         // What it did not get somebody else has, or it waits for somebody who is dark.
-        batch.next_at = match batch.claimed.len() == tasks.len() {
+        batch.next_at = match batch.claimed.len() == found.tasks.len() {
             true => found.next_at,
             false => found.next_at.into_iter().chain(later(request).next_at).min(),
         };
         Ok(batch)
+    }
+
+    /// Of those that were found, what nobody need be waited for.
+    async fn claim_these(
+        &self,
+        found: &Candidates,
+        taken: &[Taken],
+        request: &ClaimRequest,
+    ) -> Result<(ClaimBatch, Vec<i64>)> {
+        let had = found.tasks.iter().zip(taken).filter(|(_, taken)| **taken != Taken::Wait);
+        let had: Vec<(TaskId, u32)> = had.map(|(task, _)| *task).collect();
+        if had.is_empty() {
+            return Ok((ClaimBatch { claimed: Vec::new(), next_at: None }, Vec::new()));
+        }
+        let word = TakenTasks::new(found.generation, &had);
+        self.database().claim_taken(&word, request).await
     }
 
     /// One task after the other, so that they are recorded in their order: some are taken first,

@@ -17,9 +17,7 @@ if now_ms > deadline then return {'late'} end
 
 -- An entry: attempt, generation, place in line, when it is due, pool, type, the task. Of a mark:
 -- revision, generation, twice when it is due, the line of marks, a word, the schedule.
-local function read(id)
-    local entry = redis.call('HGET', key('mirror:tasks'), id)
-    if not entry then return nil end
+local function parse(entry)
     local attempt, generation, order, run_at, pool, kind, task = string.match(entry,
         '^(%d+)\t(%d+)\t(%-?%d+)\t(%-?%d+)\t([^\t]+)\t([^\t]+)\t(.*)$')
     if not attempt then return nil end
@@ -27,10 +25,17 @@ local function read(id)
             pool = pool, kind = kind, task = task}
 end
 
+local function read(id)
+    local entry = redis.call('HGET', key('mirror:tasks'), id)
+    return entry and parse(entry) or nil
+end
+
 local function remove(id)
-    local entry = read(id)
-    if entry then
-        redis.call('ZREM', key('mirror:line:' .. entry.pool), id)
+    local entry = redis.call('HGET', key('mirror:tasks'), id)
+    if not entry then return end
+    local e = parse(entry)
+    if e then
+        redis.call('ZREM', key('mirror:line:' .. e.pool), id)
         redis.call('ZREM', key('mirror:later'), id)
     end
     redis.call('HDEL', key('mirror:tasks'), id)
@@ -40,7 +45,7 @@ end
 local function put(id, entry)
     remove(id)
     redis.call('HSET', key('mirror:tasks'), id, entry)
-    local e = read(id)
+    local e = parse(entry)
     redis.call('HSET', key('mirror:index'), id, e.attempt .. ' ' .. e.generation)
     if tonumber(e.run_at) > now then
         redis.call('ZADD', key('mirror:later'), e.run_at, id)
@@ -68,6 +73,7 @@ end
 local function end_claim(id)
     redis.call('HDEL', key('mirror:claims'), id)
     redis.call('ZREM', key('mirror:leases'), id)
+    redis.call('SREM', key('mirror:cancels'), id)
 end
 
 -- The task that holds a schedule, until it is said to have ended.

@@ -12,7 +12,11 @@ end
 local types = {}
 for i = 10, #ARGV do types[ARGV[i]] = true end
 local answer = {'ok', '0'}
-for _, id in ipairs(redis.call('ZRANGE', key('mirror:line:' .. pool), 0, max + 500)) do
+local waits = {}
+if redis.call('SISMEMBER', key('mirror:paused'), pool) == 0 then
+    waits = redis.call('ZRANGE', key('mirror:line:' .. pool), 0, max + 500)
+end
+for _, id in ipairs(waits) do
     local entry = read(id)
     if not entry then
         redis.call('ZREM', key('mirror:line:' .. pool), id)
