@@ -74,17 +74,20 @@ BEGIN
 END $$;
 
 -- The Redis that the regime should have: none when somebody sees another one, which does not become
--- this one again, or none for some seconds; a new one when everybody has seen the same for longer,
--- so that one which is emptied again and again is left alone.
+-- this one again, or none for some seconds; a new one when everybody has seen the same for some
+-- time, so that one which is emptied again and again is left alone.
 CREATE FUNCTION wanted_redis(g regime) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE v_now timestamptz := clock_timestamp(); m record;
+DECLARE
+    v_now timestamptz := clock_timestamp(); m record;
+    -- Before the first one, none has been lost.
+    v_for interval := CASE WHEN g.generation = 1 THEN '0.5 seconds' ELSE '2 seconds' END;
 BEGIN
     -- Whoever may still work under an earlier one is waited for.
     IF NOT is_settled(g.generation) THEN RETURN g.redis; END IF;
     SELECT count(*) FILTER (WHERE sees <> g.redis OR (sees IS NULL
                             AND sees_since < v_now - interval '3 seconds')) AS blind,
            count(*) FILTER (WHERE sees IS NULL
-                            OR sees_since > v_now - interval '2 seconds') AS unsure,
+                            OR sees_since > v_now - v_for) AS unsure,
            count(DISTINCT sees) AS kinds, min(sees) AS one
     INTO m FROM member WHERE seen_at > v_now - interval '25 seconds';
     IF g.redis IS NOT NULL THEN
