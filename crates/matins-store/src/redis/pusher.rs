@@ -32,7 +32,7 @@ const STEP: usize = 1_000;
 /// While notes come faster than they are said, they are collected for so long, and nobody waits
 /// for them: a call to Redis costs as much as many notes, and whoever is woken asks the database
 /// instead of the line.
-const COLLECT: Duration = Duration::from_millis(3);
+const COLLECT: Duration = Duration::from_millis(8);
 
 /// Pushes that come closer together than this are told to the others once.
 const PACE: Duration = Duration::from_millis(20);

@@ -33,9 +33,9 @@ end
 local function remove(id)
     local entry = redis.call('HGET', key('mirror:tasks'), id)
     if not entry then return end
-    local e = parse(entry)
-    if e then
-        redis.call('ZREM', key('mirror:line:' .. e.pool), id)
+    local pool = string.match(entry, '^%d+\t%d+\t%-?%d+\t%-?%d+\t([^\t]+)\t')
+    if pool then
+        redis.call('ZREM', key('mirror:line:' .. pool), id)
         redis.call('ZREM', key('mirror:later'), id)
     end
     redis.call('HDEL', key('mirror:tasks'), id)
