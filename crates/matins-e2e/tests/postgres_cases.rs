@@ -15,6 +15,7 @@
 //! | E01, E03, E05, E09, E12 | `retries` |
 //! | E11, F01, F03 | `keys` |
 //! | H01, H03, H13 | `data` |
+//! | H10 | `postgres_cost` of crate `matins-store`, `matins bench snapshot`; who holds it, in `server` there |
 //! | I04 | `redis` |
 
 use std::collections::HashSet;

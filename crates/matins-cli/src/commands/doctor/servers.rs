@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use matins_store::postgres::schema::{Difference, Problem};
-use matins_store::postgres::server::Server;
+use matins_store::postgres::server::{Holder, Server};
 use matins_store::redis::Glance;
 
 use super::{Finding, Verdict, finding};
@@ -19,6 +19,7 @@ pub(super) async fn findings(config: &Config) -> Vec<Finding> {
         match Server::look(&url.0).await {
             Ok(server) => {
                 findings.push(durability(&server));
+                findings.push(vacuum(&server));
                 findings.push(connections(config, &server).await);
             }
             Err(error) => {
@@ -46,6 +47,26 @@ fn durability(server: &Server) -> Finding {
         format!("{version}, with {} off: a crash may lose what was accepted", off.join(" and "));
     off.iter().fold(finding(about, Verdict::Bad, said), |found, name| {
         found.hint(format!("ALTER SYSTEM RESET {name}; SELECT pg_reload_conf(); or, where a role or a database has it: ALTER … RESET {name}"))
+    })
+}
+
+/// How long a transaction may keep its snapshot before somebody is told.
+const SNAPSHOT_OLD: u64 = 300;
+
+/// Whether dead rows can go: claims cost the same meanwhile, but the tables grow.
+fn vacuum(server: &Server) -> Finding {
+    let old: Vec<&Holder> =
+        server.holders.iter().filter(|holder| holder.seconds >= SNAPSHOT_OLD).collect();
+    let Some(oldest) = old.first() else {
+        return finding("vacuum", Verdict::Good, "no transaction holds it back");
+    };
+    let said = format!(
+        "{} has held a snapshot for {} min: what is dead since then takes up room",
+        oldest.who,
+        oldest.seconds / 60
+    );
+    old.iter().fold(finding("vacuum", Verdict::Warning, said), |found, holder| {
+        found.hint(format!("if {} need not go on: {}", holder.who, holder.release))
     })
 }
 
