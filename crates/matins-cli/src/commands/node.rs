@@ -13,8 +13,8 @@ use crate::session::{Global, Session, now};
 pub(crate) enum Node {
     /// List workers
     List,
-    /// Say that a node is dead: what it claims is given to others, and nobody waits for what it may
-    /// do without PostgreSQL; works on a store, not through --server
+    // What it claims is given to others, and nobody waits for what it may do without PostgreSQL.
+    /// Say that a node is dead; works on a store, not through --server
     Forget {
         /// A node or one of its workers, as `node list` shows it
         #[arg(value_name = "NODE")]

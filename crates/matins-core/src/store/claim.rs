@@ -61,7 +61,7 @@ pub struct LookRequest {
     pub types: Types,
     pub now: Timestamp,
     /// Whether upkeep is to be looked after as well, and which claims have lapsed by then
-    /// ([`Queue::lapsed`]): that takes more than a glance, and is asked less often.
+    /// ([`Queue::lapsed`](super::Queue::lapsed)): that takes more than a glance, and is asked less often.
     pub upkeep: Option<Timestamp>,
 }
 
@@ -79,7 +79,7 @@ pub struct Look {
     /// Claims may have lapsed, pending tasks expired; said when it was asked.
     pub lapsed: bool,
     pub expired: bool,
-    /// The store's clock ([`Store::clock`]).
+    /// The store's clock ([`Store::clock`](super::Store::clock)).
     pub clock: Option<Timestamp>,
 }
 
