@@ -316,7 +316,7 @@ fn bounded_size(at: &Cursor<'_>) -> Option<u64> {
 /// Keys that mean something only with Redis in front of the store.
 pub(crate) fn without_effect(table: &Table<'_>, redis: bool) {
     if !redis {
-        if table.get("redis_mirror", mirror).is_some() {
+        if table.get("redis_mirror", mirror).flatten().is_some() {
             table.refuse("redis_mirror", "has no effect without redis");
         }
         for key in ["journal_key", "accept_volatile", "outage_after", "outage_window"] {

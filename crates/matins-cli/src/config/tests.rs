@@ -492,3 +492,9 @@ fn the_reference_page_is_up_to_date() {
         "docs/reference/configuration.md is stale: UPDATE=1 cargo test -p matins-cli"
     );
 }
+
+/// What is off has no effect anywhere, so that one file may serve servers with and without Redis.
+#[test]
+fn a_mirror_that_is_off_needs_no_redis() {
+    assert!(load("redis_mirror: off").expect("it is valid").redis.is_none());
+}

@@ -129,7 +129,7 @@ impl RedisStore {
                 return Err(error);
             }
         };
-        match self.is_all(&head, &mut batch) {
+        match self.heed_claimed(&head, &mut batch) {
             true => Ok(batch),
             false => self.rest(&request, batch).await,
         }
@@ -153,7 +153,7 @@ impl RedisStore {
     }
 
     /// Heeds what was claimed of a head. Whether the database need not be asked for more.
-    pub(super) fn is_all(&self, head: &Head, batch: &mut ClaimBatch) -> bool {
+    pub(super) fn heed_claimed(&self, head: &Head, batch: &mut ClaimBatch) -> bool {
         self.counts.hinted(batch.claimed.len());
         let got: HashSet<TaskId> = batch.claimed.iter().map(|claimed| claimed.task.id).collect();
         let refused: Vec<TaskId> =

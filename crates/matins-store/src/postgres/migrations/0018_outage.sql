@@ -313,6 +313,38 @@ CREATE FUNCTION add_unseen(
     FROM generate_series(p_first, p_last) AS n
 $$;
 
+-- Makes a task one that waits after so many attempts, because that is what it was in Redis. NULL:
+-- somebody else has gone on with it.
+CREATE FUNCTION bring_up(
+    t task, p_attempts integer, p_at timestamptz, p_retries integer, p_losses integer,
+    p_interruptions integer
+) RETURNS task LANGUAGE plpgsql AS $$
+DECLARE r running; v_runs boolean;
+BEGIN
+    IF t.id IS NULL OR t.state <> 0 THEN RETURN NULL; END IF;
+    SELECT * INTO r FROM running WHERE id = t.id FOR UPDATE;
+    v_runs := FOUND;
+    IF t.attempt + v_runs::integer > p_attempts THEN RETURN NULL; END IF;
+    IF v_runs THEN
+        -- It ended in Redis; what became of it comes later, or never.
+        DELETE FROM journal_run WHERE fence = r.fence;
+        IF NOT FOUND THEN RETURN NULL; END IF;
+        DELETE FROM running WHERE id = t.id;
+    ELSIF NOT leave(t) THEN
+        RAISE EXCEPTION 'task % moves while the journal is replayed', t.id
+        USING ERRCODE = 'serialization_failure';
+    END IF;
+    PERFORM add_unseen(t, t.attempt + 1, p_attempts, p_at, p_retries, p_losses, p_interruptions);
+    IF v_runs THEN
+        UPDATE attempt SET worker = r.worker, started_at = r.claimed_at
+        WHERE seq = t.seq AND number = t.attempt + 1;
+    END IF;
+    UPDATE task SET attempt = p_attempts, retries = p_retries, losses = p_losses,
+        interruptions = p_interruptions
+    WHERE seq = t.seq RETURNING * INTO t;
+    RETURN t;
+END $$;
+
 -- A claim made in the dark, of a task that is stored. 0 known, 1 applied, 2 somebody else had the
 -- task: it changes nothing.
 CREATE FUNCTION replay_claim(
@@ -320,7 +352,7 @@ CREATE FUNCTION replay_claim(
     p_worker text, p_member uuid, p_episode bigint, p_retries integer, p_losses integer,
     p_interruptions integer
 ) RETURNS integer LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
-DECLARE t task; r running; v_runs boolean;
+DECLARE t task;
 BEGIN
     INSERT INTO journal_entry VALUES (p_entry, p_at) ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN RETURN 0; END IF;
@@ -330,27 +362,8 @@ BEGIN
     WHERE number = p_attempt AND worker = '' AND seq = coalesce(t.seq,
         (SELECT seq FROM history WHERE id = p_id LIMIT 1));
     IF FOUND THEN RETURN 1; END IF;
-    IF t.id IS NULL OR t.state <> 0 THEN RETURN 2; END IF;
-    SELECT * INTO r FROM running WHERE id = p_id FOR UPDATE;
-    v_runs := FOUND;
-    IF t.attempt + v_runs::integer >= p_attempt THEN RETURN 2; END IF;
-    IF v_runs THEN
-        DELETE FROM journal_run WHERE fence = r.fence;
-        IF NOT FOUND THEN RETURN 2; END IF;
-        DELETE FROM running WHERE id = p_id;
-    ELSIF NOT leave(t) THEN
-        RAISE EXCEPTION 'task % moves while its claim is replayed', p_id
-        USING ERRCODE = 'serialization_failure';
-    END IF;
-    PERFORM add_unseen(t, t.attempt + 1, p_attempt - 1, p_at, p_retries, p_losses,
-                       p_interruptions);
-    IF v_runs THEN
-        UPDATE attempt SET worker = r.worker, started_at = r.claimed_at
-        WHERE seq = t.seq AND number = t.attempt + 1;
-    END IF;
-    UPDATE task SET attempt = p_attempt - 1, retries = p_retries, losses = p_losses,
-        interruptions = p_interruptions
-    WHERE seq = t.seq;
+    t := bring_up(t, p_attempt - 1, p_at, p_retries, p_losses, p_interruptions);
+    IF t.id IS NULL THEN RETURN 2; END IF;
     INSERT INTO running (id, seq, fence, token, worker, lane, claimed_at, lease_until,
                          cancel_requested_at, tied)
     VALUES (t.id, t.seq, p_fence, p_token, p_worker, t.lane, p_at, '-infinity', NULL,
@@ -365,42 +378,20 @@ CREATE FUNCTION replay_cancel(
     p_entry uuid, p_at timestamptz, p_id uuid, p_runs boolean, p_attempt integer,
     p_retries integer, p_losses integer, p_interruptions integer, p_who text, p_reason text
 ) RETURNS integer LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
-DECLARE t task; r running; v_runs boolean;
+DECLARE t task;
 BEGIN
     INSERT INTO journal_entry VALUES (p_entry, p_at) ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN RETURN 0; END IF;
     t := lock_task(p_id);
-    SELECT * INTO r FROM running WHERE id = p_id FOR UPDATE;
-    v_runs := FOUND;
     IF p_runs THEN
         -- Whoever runs it has heard of it; it may have ended since.
-        IF v_runs AND t.attempt + 1 = p_attempt THEN
-            UPDATE running SET cancel_requested_at = coalesce(cancel_requested_at, p_at)
-            WHERE id = p_id;
-        END IF;
+        UPDATE running SET cancel_requested_at = coalesce(cancel_requested_at, p_at)
+        WHERE id = p_id AND t.attempt + 1 = p_attempt;
         PERFORM note_act(p_who, 'task.cancel', p_id::text, p_reason, p_at);
         RETURN 1;
     END IF;
-    IF t.id IS NULL OR t.state <> 0 OR t.attempt + v_runs::integer > p_attempt THEN
-        RETURN 2;
-    END IF;
-    IF v_runs THEN
-        -- It ended in Redis; what became of it comes later, or never.
-        DELETE FROM journal_run WHERE fence = r.fence;
-        IF NOT FOUND THEN RETURN 2; END IF;
-        DELETE FROM running WHERE id = p_id;
-    ELSIF NOT leave(t) THEN
-        RAISE EXCEPTION 'task % moves while its cancel is replayed', p_id
-        USING ERRCODE = 'serialization_failure';
-    END IF;
-    PERFORM add_unseen(t, t.attempt + 1, p_attempt, p_at, p_retries, p_losses, p_interruptions);
-    IF v_runs THEN
-        UPDATE attempt SET worker = r.worker, started_at = r.claimed_at
-        WHERE seq = t.seq AND number = t.attempt + 1;
-    END IF;
-    UPDATE task SET attempt = p_attempt, retries = p_retries, losses = p_losses,
-        interruptions = p_interruptions
-    WHERE seq = t.seq RETURNING * INTO t;
+    t := bring_up(t, p_attempt, p_at, p_retries, p_losses, p_interruptions);
+    IF t.id IS NULL THEN RETURN 2; END IF;
     PERFORM cancel_left(t, 'cancelled', p_at);
     PERFORM note_act(p_who, 'task.cancel', p_id::text, p_reason, p_at);
     RETURN 1;

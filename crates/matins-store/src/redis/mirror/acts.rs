@@ -30,7 +30,8 @@ fn unknown(id: TaskId) -> StoreError {
 }
 
 impl Mirror {
-    /// All of them, or none: what Redis does not have cannot be decided about.
+    /// None of them when Redis lacks one at first: it cannot be decided about. One that moves on while
+    /// others are cancelled already is an error, too, and asking again is safe.
     pub(in crate::redis) async fn cancel_in_the_dark(
         &self,
         ids: &[TaskId],

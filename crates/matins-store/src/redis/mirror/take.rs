@@ -169,7 +169,7 @@ impl RedisStore {
             // It may have been done or not.
             self.pusher.say(Note::Ask(head.tasks.iter().map(|(id, _)| *id).collect()));
         })?;
-        let is_all = self.is_all(&head, &mut batch);
+        let is_all = self.heed_claimed(&head, &mut batch);
         Ok((batch, is_all))
     }
 
