@@ -7,20 +7,33 @@ use std::thread;
 use matins_e2e::api::shell_task;
 use matins_e2e::wait::seconds;
 use matins_e2e::{Event, Server, Task, eventually, json};
+use matins_testbed::Postgres;
 
 /// F01: thirty-two clients and one key, many rounds; over HTTP, in batches, and on the store.
 #[test]
 fn racing_clients_run_a_key_once() {
+    race(&[Server::with("")]);
+}
+
+/// The same on three nodes.
+#[test]
+fn racing_clients_of_three_nodes_run_a_key_once() {
+    let store = Postgres::shared().database("template1");
+    let node = || Server::with(&format!("store: {store}\nallow_commands: any\n"));
+    race(&[node(), node(), node()]);
+}
+
+fn race(servers: &[Server]) {
     const ROUNDS: usize = 40;
     const CLIENTS: usize = 32;
-    let server = Server::with("");
-    let api = server.api();
+    let (server, api) = (&servers[0], servers[0].api());
     let barrier = Barrier::new(CLIENTS);
     let created = Mutex::new(vec![0; ROUNDS]);
     let ids = Mutex::new(vec![HashSet::new(); ROUNDS]);
     thread::scope(|scope| {
         for client in 0..CLIENTS {
-            let (api, server, barrier, created, ids) = (&api, &server, &barrier, &created, &ids);
+            let (barrier, created, ids) = (&barrier, &created, &ids);
+            let api = servers[client % servers.len()].api();
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let fields = json!({

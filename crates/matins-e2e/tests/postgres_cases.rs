@@ -27,7 +27,7 @@ use matins_e2e::clock::unix_now;
 use matins_e2e::process::Signal;
 use matins_e2e::wait::{holds_for, seconds};
 use matins_e2e::{Api, Server, Task, eventually, json, process, together};
-use matins_testbed::{Postgres, Redis};
+use matins_testbed::{Line, Postgres, Redis};
 
 #[test]
 fn cases() {
@@ -36,6 +36,7 @@ fn cases() {
         ("B01 what is due later holds no lease", due_later),
         ("B03 a table is locked from outside", locked_table),
         ("H05 the database takes no writes", read_only),
+        ("H05 a failover that closes no connection", turned_over),
         ("H06 a cancel while nobody listens", cancel_unheard),
         ("H09 restarts of a database with few connections", few_connections),
         ("I01 Redis evicts", evicted),
@@ -182,6 +183,37 @@ fn read_only() {
     assert_eq!((task.attempts().len(), witness.begins(&id).len()), (1, 1), "{}", task.0);
     api.wait_state(&own, "completed", seconds(20.0));
     assert_eq!(witness.begins(&own).len(), 1);
+    server.assert_no_panic();
+}
+
+/// Behind a proxy that leads new connections to the new server and leaves the others with the old
+/// one, which answers and takes no writes.
+fn turned_over() {
+    let old = Postgres::start(&[]);
+    let line = Line::to(old.port());
+    let url = old.url("postgres").replace(&old.port().to_string(), &line.port().to_string());
+    let server = Server::with(&format!("store: {url}\nallow_commands: any\nlease: 60s\n"));
+    let (api, witness) = (server.api(), server.witness.clone());
+    let id = api.shell(&witness.shell("sleep 8"), &json!({})).id().to_owned();
+    witness.wait_begin(&id, 1, seconds(10.0));
+    old.sql("postgres", "ALTER SYSTEM SET default_transaction_read_only = on");
+    old.sql("postgres", "SELECT pg_reload_conf()");
+    thread::sleep(seconds(1.0));
+    let new = old.copy();
+    let writable = "postgres?options=-c%20default_transaction_read_only%3Doff";
+    new.sql(writable, "ALTER SYSTEM RESET default_transaction_read_only");
+    new.sql(writable, "SELECT pg_reload_conf()");
+    line.turn_to(new.port());
+    let own = uuid::Uuid::new_v4().to_string();
+    let body = shell_task(&witness.shell("true"), &json!({"id": own}));
+    eventually("it takes tasks again", seconds(10.0), || {
+        matches!(api.post("/tasks", &body).status, 200 | 201).then_some(())
+    });
+    for id in [&id, &own] {
+        let task = api.wait_state(id, "completed", seconds(20.0));
+        assert_eq!((task.attempts().len(), witness.begins(id).len()), (1, 1), "{}", task.0);
+    }
+    assert_eq!(old.sql("postgres", &format!("SELECT 1 FROM matins.task WHERE id = '{own}'")), "");
     server.assert_no_panic();
 }
 

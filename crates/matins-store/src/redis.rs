@@ -255,7 +255,7 @@ impl RedisStore {
         names.extend(["store_id", "drift", "reconciled", "reconciling"].map(str::to_owned));
         names.extend(["journal", "journal:tasks", "journal:refused"].map(str::to_owned));
         names.extend(mirror::names());
-        for (pool, _) in self.store.pools(1).await?.all {
+        for pool in self.store.pools().await? {
             names.extend([format!("task:pending:{pool}"), format!("mirror:line:{pool}")]);
         }
         let mut forget = redis::cmd("DEL");

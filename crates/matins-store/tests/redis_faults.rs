@@ -262,7 +262,7 @@ async fn a_full_server_is_done_without() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_keeps_all_keys_in_one_slot() {
-    let cluster = RedisCluster::start();
+    let cluster = RedisCluster::start(&[]);
     let bed = bed(&cluster.url(), "matins:", ground::patient()).await;
     bed.until_hinted(1_000).await;
     bed.lab.accept((0..20).map(task)).await;
@@ -277,7 +277,7 @@ async fn a_cluster_keeps_all_keys_in_one_slot() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_under_sentinels_is_followed() {
-    let sentinels = RedisSentinel::start();
+    let sentinels = RedisSentinel::start(&[]);
     let bed = bed(&sentinels.url(), "matins:", ground::patient()).await;
     bed.until_hinted(1_000).await;
     let before = bed.store.identity().run_id;

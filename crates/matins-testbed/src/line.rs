@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ pub enum Weather {
 
 #[derive(Debug)]
 struct Shared {
-    to: SocketAddr,
+    /// A port of this machine, for new connections.
+    to: AtomicU16,
     weather: AtomicU8,
     /// Counts resets: connections of an earlier epoch are closed.
     epoch: AtomicU64,
@@ -73,7 +74,7 @@ impl Line {
         let listener = near.expect("a free port");
         let own = listener.local_addr().expect("its address").port();
         let shared = Arc::new(Shared {
-            to: SocketAddr::from(([127, 0, 0, 1], port)),
+            to: AtomicU16::new(port),
             weather: AtomicU8::new(Weather::Fine as u8),
             epoch: AtomicU64::new(0),
         });
@@ -95,6 +96,11 @@ impl Line {
         self.port
     }
 
+    /// New connections go to another port; those there are stay where they are.
+    pub fn turn_to(&self, port: u16) {
+        self.shared.to.store(port, Ordering::SeqCst);
+    }
+
     pub fn set(&self, weather: Weather) {
         if weather == Weather::Refused {
             self.shared.epoch.fetch_add(1, Ordering::SeqCst);
@@ -114,7 +120,8 @@ fn relay(near: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
         return Ok(());
     }
     let epoch = shared.epoch.load(Ordering::SeqCst);
-    let far = TcpStream::connect_timeout(&shared.to, Duration::from_secs(2))?;
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, shared.to.load(Ordering::SeqCst)));
+    let far = TcpStream::connect_timeout(&to, Duration::from_secs(2))?;
     for (from, to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
         from.set_read_timeout(Some(LOOK))?;
         from.set_nodelay(true)?;

@@ -51,18 +51,28 @@ impl Postgres {
 
     /// The same, with variables in its environment.
     pub fn start_in(environment: &[(String, String)], settings: &[&str]) -> Self {
-        let bin = newest_bin().expect("PostgreSQL's programs: install the package `postgresql`");
-        let folder = tempfile::Builder::new().prefix("matins-postgres-").tempdir();
-        let folder = folder.expect("a folder").keep();
-        let data = folder.join("data");
-        if is_root() {
-            must(Command::new("chown").arg(USER).arg(&folder).output());
-        }
-        let initdb = bin.join("initdb");
+        let (bin, folder) = place();
         let arguments = ["-N", "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "-D"];
-        let mut command = as_user(&initdb);
-        must(command.args(arguments).arg(&data).output());
-        let port = free_port();
+        must(as_user(&bin.join("initdb")).args(arguments).arg(folder.join("data")).output());
+        Self::serve(bin, folder, environment, settings)
+    }
+
+    /// A server of its own with all that this one has now.
+    pub fn copy(&self) -> Self {
+        let (bin, folder) = place();
+        let mut copy = as_user(&bin.join("pg_basebackup"));
+        copy.args(["-c", "fast", "-h", "127.0.0.1", "-U", USER, "-p", &self.port.to_string()]);
+        must(copy.arg("-D").arg(folder.join("data")).output());
+        Self::serve(bin, folder, &[], &[])
+    }
+
+    fn serve(
+        bin: PathBuf,
+        folder: PathBuf,
+        environment: &[(String, String)],
+        settings: &[&str],
+    ) -> Self {
+        let (data, port) = (folder.join("data"), free_port());
         let mut words = vec!["env".to_owned()];
         words.extend(environment.iter().map(|(name, value)| format!("{name}={value}")));
         words.extend([text(&bin.join("postgres")), "-D".to_owned(), text(&data)]);
@@ -163,6 +173,17 @@ impl Postgres {
         let pid = std::fs::read_to_string(self.folder.join("pid")).expect("the keeper wrote it");
         pid.trim().parse().expect("a number")
     }
+}
+
+/// The programs, and a new folder for a server.
+fn place() -> (PathBuf, PathBuf) {
+    let bin = newest_bin().expect("PostgreSQL's programs: install the package `postgresql`");
+    let folder = tempfile::Builder::new().prefix("matins-postgres-").tempdir();
+    let folder = folder.expect("a folder").keep();
+    if is_root() {
+        must(Command::new("chown").arg(USER).arg(&folder).output());
+    }
+    (bin, folder)
 }
 
 fn text(path: &Path) -> String {

@@ -110,11 +110,15 @@ impl Redis {
 
     /// What a command is answered, line by line; panics with what the server says against it.
     pub fn ask(&self, words: &[&str]) -> String {
+        self.try_ask(words).unwrap_or_else(|said| panic!("{words:?}: {said}"))
+    }
+
+    /// As [`Self::ask`], of a server that may be down or say no.
+    pub fn try_ask(&self, words: &[&str]) -> Result<String, String> {
         let output = self.client().arg("-e").args(words).output().expect("redis-cli");
-        let (said, error) = (output.stdout, output.stderr);
-        let (said, error) = (String::from_utf8_lossy(&said), String::from_utf8_lossy(&error));
-        assert!(output.status.success(), "{words:?}: {said} {error}");
-        said.trim_end().to_owned()
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        let (said, error) = (text(&output.stdout), text(&output.stderr));
+        if output.status.success() { Ok(said) } else { Err(format!("{said} {error}")) }
     }
 
     fn signal(&self, signal: &str) {
@@ -151,8 +155,9 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    pub fn start() -> Self {
-        let options = ["--save", "", "--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+    pub fn start(options: &[&str]) -> Self {
+        let own = ["--save", "", "--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+        let options = [&own, options].concat();
         // The bus of a node listens on its port + 10000.
         let port = || std::iter::repeat_with(free_port).find(|port| *port < 50_000);
         let node = || Redis::start_as(&program(), &options, port().expect("a low port"));
@@ -186,10 +191,10 @@ pub struct RedisSentinel {
 }
 
 impl RedisSentinel {
-    pub fn start() -> Self {
-        let master = Redis::start(&[]);
+    pub fn start(options: &[&str]) -> Self {
+        let master = Redis::start(options);
         let port = master.port.to_string();
-        let replica = Redis::start(&["--replicaof", "127.0.0.1", &port]);
+        let replica = Redis::start(&[&["--replicaof", "127.0.0.1", &port], options].concat());
         let end = Instant::now() + START;
         while !master.ask(&["info", "replication"]).contains("state=online") {
             assert!(Instant::now() < end, "the replica does not follow");

@@ -11,7 +11,7 @@ use super::producer::Trouble;
 use crate::client::operations::Step;
 
 /// How often the store is asked for operations that nobody rang for.
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(20);
 
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("operations", LOOK_EVERY);

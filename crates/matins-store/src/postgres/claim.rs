@@ -28,15 +28,25 @@ impl PostgresStore {
     /// What was claimed, and its order of acceptance.
     pub(super) async fn hand_out(&self, request: &ClaimRequest) -> Res<(ClaimBatch, Vec<i64>)> {
         self.follow_clock(request.now).await?;
-        let worker = Text(&request.worker.0);
-        let token = request.token.cast_signed();
         if request.repeated {
-            let rows = self.work.rows(Sql::ClaimedBefore, &[&worker, &token]).await?;
+            let params: [Param<'_>; 2] = [&Text(&request.worker.0), &request.token.cast_signed()];
+            let rows = self.work.rows(Sql::ClaimedBefore, &params).await?;
             let Rows { batch, seqs, .. } = read(&rows, request.token)?;
             if !batch.claimed.is_empty() {
                 return Ok((ClaimBatch { next_at: None, ..batch }, seqs));
             }
         }
+        self.hand_out_through(&*self.work, request).await
+    }
+
+    /// As a transaction of its own, or as part of one.
+    pub(super) async fn hand_out_through(
+        &self,
+        through: &impl Speaks,
+        request: &ClaimRequest,
+    ) -> Res<(ClaimBatch, Vec<i64>)> {
+        let worker = Text(&request.worker.0);
+        let token = request.token.cast_signed();
         let pool = request.pool.as_deref().map(Text);
         let types: Option<Vec<Text<'_>>> = match &request.types {
             Types::Any => None,
@@ -49,7 +59,7 @@ impl PostgresStore {
                 let ids = uuids(ids);
                 let params: [Param<'_>; 8] =
                     [&worker, &pool, &types, &ids, &max, &token, &lease, &now];
-                let rows = self.work.rows(Sql::ClaimNamed, &params).await?;
+                let rows = through.rows(Sql::ClaimNamed, &params).await?;
                 let Rows { batch, seqs, .. } = read(&rows, request.token)?;
                 Ok((batch, seqs))
             }
@@ -65,7 +75,7 @@ impl PostgresStore {
                 let params: [Param<'_>; 10] =
                     [&worker, &pool, &types, &max, &token, &lease, &now, &lanes, &ords, &due];
                 let sent = Instant::now();
-                let rows = self.work.rows(Sql::Claim, &params).await?;
+                let rows = through.rows(Sql::Claim, &params).await?;
                 let Rows { mut batch, seqs, seen } = read(&rows, request.token)?;
                 self.floors.learn(&begin, &seen, request.now, sent.elapsed());
                 // What may stand before the floors is found then.

@@ -42,6 +42,11 @@ impl Failure {
         self.state() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
 
+    /// The server that answers takes no writes.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.state() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+    }
+
     pub(super) fn is_unique_violation(&self) -> bool {
         self.state() == Some(&SqlState::UNIQUE_VIOLATION)
     }

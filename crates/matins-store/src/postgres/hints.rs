@@ -4,10 +4,12 @@ use jiff::Timestamp;
 use matins_core::store::{ClaimBatch, ClaimRequest, Result};
 use matins_core::task::{Name, TaskId};
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use super::PostgresStore;
 use super::claim::uuids;
 use super::error::Res;
+use super::link::Param;
 use super::row::{at, get, name};
 use super::sql::Sql;
 use crate::redis::hint::Hint;
@@ -33,22 +35,27 @@ impl PostgresStore {
         Ok(rows.iter().map(hint).collect::<Res<_>>()?)
     }
 
-    /// The foremost of each pool's line, and of those that are due later, at most `limit` each.
-    pub(crate) async fn window(&self, limit: usize) -> Result<Vec<Hint>> {
-        let rows = self.work.rows(Sql::HintWindow, &[&(limit as i64)]).await?;
-        Ok(rows.iter().map(hint).collect::<Res<_>>()?)
+    /// The foremost of each pool's line, and of those that are due later, at most `limit` each. No
+    /// more than `tied` of each kind of tied task are looked at; when there are more, every pool
+    /// may have some.
+    pub(crate) async fn window(&self, limit: usize, tied: usize) -> Result<(Pools, Vec<Hint>)> {
+        let params: [Param<'_>; 2] = [&(limit as i64), &(tied as i64)];
+        let rows = self.work.rows(Sql::HintWindow, &params).await?;
+        let (hints, pools): (Vec<&Row>, Vec<&Row>) =
+            rows.iter().partition(|row| matches!(get::<Option<Uuid>>(row, 0), Ok(Some(_))));
+        let counted: Vec<(Name, i64)> =
+            pools.into_iter().map(|row| Ok((name(row, 4)?, get(row, 2)?))).collect::<Res<_>>()?;
+        let seen: i64 = counted.iter().map(|(_, count)| count).sum();
+        let too_many = seen >= tied as i64;
+        let all = counted.into_iter().map(|(pool, count)| (pool, too_many || count > 0));
+        let hints = hints.into_iter().map(hint).collect::<Res<_>>()?;
+        Ok((Pools { all: all.collect() }, hints))
     }
 
-    /// Looks at no more than `limit` of each kind of tied task; when there are more, every pool
-    /// may have some.
-    pub(crate) async fn pools(&self, limit: usize) -> Result<Pools> {
-        let rows = self.work.rows(Sql::HintTied, &[&(limit as i64)]).await?;
-        let counted: Vec<(Name, i64)> =
-            rows.iter().map(|row| Ok((name(row, 0)?, get(row, 1)?))).collect::<Res<_>>()?;
-        let seen: i64 = counted.iter().map(|(_, count)| count).sum();
-        let too_many = seen >= limit as i64;
-        let all = counted.into_iter().map(|(pool, count)| (pool, too_many || count > 0));
-        Ok(Pools { all: all.collect() })
+    /// Pools that have had tasks.
+    pub(crate) async fn pools(&self) -> Result<Vec<Name>> {
+        let rows = self.work.rows(Sql::Pools, &[]).await?;
+        Ok(rows.iter().map(|row| name(row, 0)).collect::<Res<_>>()?)
     }
 
     /// The newest dead letters, and when they failed.

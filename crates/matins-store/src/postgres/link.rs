@@ -9,7 +9,7 @@
 //! breaks is the caller's to hear of, because a write whose answer was lost may have happened.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -40,9 +40,13 @@ impl Speaks for Pool {
 
 impl Speaks for tokio_postgres::Transaction<'_> {
     async fn rows(&self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {
-        let typed: Vec<_> = params.iter().copied().zip(sql.types().iter().cloned()).collect();
-        Ok(self.query_typed(sql.text(), &typed).await?)
+        Ok(self.query_typed(sql.text(), &typed(sql, params)).await?)
     }
+}
+
+fn typed<'p>(sql: Sql, params: &[Param<'p>]) -> Vec<(Param<'p>, Type)> {
+    debug_assert_eq!(sql.types().len(), params.len(), "{sql:?}");
+    params.iter().copied().zip(sql.types().iter().cloned()).collect()
 }
 
 /// The thread on which connections live.
@@ -134,7 +138,7 @@ impl Pool {
             Err(_) => return Err(Failure::unavailable("every connection is busy")),
         };
         let idle = loop {
-            let found = self.idle.lock().expect("no panic holds it").pop();
+            let found = self.idle().pop();
             match found {
                 Some(client) if client.is_closed() => {}
                 found => break found,
@@ -151,12 +155,36 @@ impl Pool {
         Ok(Lease { pool: self, client: Some(client), _permit: permit })
     }
 
+    fn idle(&self) -> MutexGuard<'_, Vec<Client>> {
+        self.idle.lock().expect("no panic holds it")
+    }
+
     /// An error when this program must not work on the database any more.
     pub(super) fn may_speak(&self) -> Res<()> {
         match self.barred.get() {
             Some(why) => Err(Failure::broken(why.clone())),
             None => Ok(()),
         }
+    }
+
+    /// A connection for a transaction of several statements.
+    pub(super) async fn open(&self) -> Res<Open<'_>> {
+        let mut lease = self.lease().await?;
+        let client = lease.client.take().expect("a lease has its connection");
+        Ok(Open { lease, client })
+    }
+
+    /// An answer that the connection still owes, as long as one is waited for.
+    async fn answered<T>(&self, client: &Client, answer: impl Future<Output = T>) -> Res<T> {
+        let answer = tokio::time::timeout(self.patience, answer).await;
+        answer.map_err(|_| {
+            // Whatever swallowed the answer may have done so to the idle ones: the next caller
+            // must not wait as long for each of them.
+            self.idle().clear();
+            let (access, token) = (self.access.clone(), client.cancel_token());
+            self.switchboard.handle.spawn(async move { access.cancel(token).await });
+            Failure::unavailable(format!("no answer from the database within {:?}", self.patience))
+        })
     }
 
     pub(super) async fn rows(&self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {
@@ -167,9 +195,7 @@ impl Pool {
                 Err(failure) if failure.is_collision() && repeats < REPEATS => {
                     drop(lease);
                     repeats += 1;
-                    // Not all at once again.
-                    let pause = rand::random_range(0..4_u64 << repeats);
-                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                    pause_before(repeats).await;
                 }
                 answer => return answer,
             }
@@ -183,8 +209,14 @@ impl Pool {
     /// Nobody gets a connection any more; those that are idle are closed.
     pub(super) fn close(&self) {
         self.permits.close();
-        self.idle.lock().expect("no panic holds it").clear();
+        self.idle().clear();
     }
+}
+
+/// Those that collided do not come all at once again.
+pub(super) async fn pause_before(repeat: u32) {
+    let pause = rand::random_range(0..4_u64 << repeat);
+    tokio::time::sleep(Duration::from_millis(pause)).await;
 }
 
 /// A connection in use. It goes back when it is dropped, unless it is broken or in the middle of
@@ -197,30 +229,61 @@ pub(super) struct Lease<'p> {
 
 impl Lease<'_> {
     pub(super) async fn rows(&mut self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {
-        let types = sql.types();
-        debug_assert_eq!(types.len(), params.len(), "{sql:?}");
-        let typed: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
         // Out of the lease while the answer is awaited: a caller who goes away leaves a connection
         // on which an answer is still to come, and that one is not for the next caller.
         let client = self.client.take().expect("a lease has its connection");
-        let answer = tokio::time::timeout(self.pool.patience, ask(&client, sql, &typed));
-        match answer.await {
-            Ok(answer) => {
-                self.client = Some(client);
-                Ok(answer?)
-            }
-            Err(_) => {
-                // Whatever swallowed the answer may have done so to the idle ones: the next caller
-                // must not wait as long for each of them.
-                self.pool.idle.lock().expect("no panic holds it").clear();
-                let (access, token) = (self.pool.access.clone(), client.cancel_token());
-                self.pool.switchboard.handle.spawn(async move { access.cancel(token).await });
-                Err(Failure::unavailable(format!(
-                    "no answer from the database within {:?}",
-                    self.pool.patience
-                )))
-            }
+        let answer = self.pool.answered(&client, ask(&client, sql, &typed(sql, params))).await?;
+        let answer = answer.map_err(Failure::from);
+        match &answer {
+            // After a failover that closed no connection: others may lead to a server that does.
+            Err(failure) if failure.is_read_only() => self.pool.idle().clear(),
+            _ => self.client = Some(client),
         }
+        answer
+    }
+}
+
+/// A transaction that goes on between its statements. When it is dropped its connection goes with
+/// it, and nothing of it has happened.
+pub(super) struct Open<'p> {
+    lease: Lease<'p>,
+    client: Client,
+}
+
+impl Open<'_> {
+    /// Nothing is waited for: what is sent next is sent with it. The database ends it by itself
+    /// when this process is held up for so long.
+    pub(super) async fn begin(&self, idle: Duration) -> Res<()> {
+        let limit = idle.as_millis();
+        let begin = format!(
+            "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {limit}; SET LOCAL jit = off"
+        );
+        Ok(self.client.batch_execute(&begin).await?)
+    }
+
+    /// What is awaited of it, as long as one answer is waited for.
+    pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Res<T> {
+        self.lease.pool.answered(&self.client, answer).await
+    }
+
+    pub(super) async fn commit(self) -> Res<()> {
+        self.end("COMMIT").await
+    }
+
+    pub(super) async fn roll_back(self) -> Res<()> {
+        self.end("ROLLBACK").await
+    }
+
+    async fn end(mut self, how: &str) -> Res<()> {
+        self.within(self.client.batch_execute(how)).await??;
+        self.lease.client = Some(self.client);
+        Ok(())
+    }
+}
+
+impl Speaks for Open<'_> {
+    async fn rows(&self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {
+        Ok(self.client.query_typed(sql.text(), &typed(sql, params)).await?)
     }
 }
 
@@ -264,7 +327,7 @@ impl Drop for Lease<'_> {
             && !client.is_closed()
             && !self.pool.permits.is_closed()
         {
-            self.pool.idle.lock().expect("no panic holds it").push(client);
+            self.pool.idle().push(client);
         }
     }
 }

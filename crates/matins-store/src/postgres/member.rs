@@ -17,9 +17,9 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::claim::{read_claims, uuids};
 use super::error::{Failure, Res};
-use super::link::Param;
+use super::link::{Open, Param, REPEATS, Speaks as _, pause_before};
 use super::port::{cancelled, retried};
-use super::row::{get, opt_at};
+use super::row::get;
 use super::sql::Sql;
 use super::text::Text;
 use super::time::{At, opt_at as opt};
@@ -62,6 +62,33 @@ pub(crate) struct Candidates {
     pub(crate) tasks: Vec<(TaskId, u32)>,
     pub(crate) next_at: Option<Timestamp>,
 }
+
+/// A claim that is not committed yet. Its regime does not change until then. Dropped, it has not
+/// happened.
+pub(crate) struct HeldClaim<'s> {
+    open: Open<'s>,
+    pub(crate) found: Candidates,
+    batch: ClaimBatch,
+    seqs: Vec<i64>,
+}
+
+impl HeldClaim<'_> {
+    /// What was claimed, and its order of acceptance.
+    pub(crate) async fn keep(self) -> Result<(ClaimBatch, Vec<i64>)> {
+        self.open.commit().await?;
+        Ok((self.batch, self.seqs))
+    }
+
+    /// What it would have been.
+    pub(crate) async fn give_back(self) -> Result<Candidates> {
+        self.open.roll_back().await?;
+        Ok(self.found)
+    }
+}
+
+/// How long a claim is held at most by a process that is frozen: its tasks and changes of the regime
+/// wait for it.
+const HELD: Duration = Duration::from_secs(5);
 
 /// Tasks that were taken in Redis, all under one generation.
 #[derive(Debug)]
@@ -125,71 +152,72 @@ impl PostgresStore {
         })
     }
 
-    /// What a claim would hand out now.
-    pub(crate) async fn peek(
+    /// A claim that nobody sees yet: what it hands out is to be taken in Redis first.
+    pub(crate) async fn hold_claim(
         &self,
         member: Option<Uuid>,
         announced: &[String],
         request: &ClaimRequest,
-    ) -> Result<Candidates> {
-        Ok(self.peek_inner(member, announced, request).await?)
+    ) -> Result<HeldClaim<'_>> {
+        self.follow_clock(request.now).await.map_err(StoreError::from)?;
+        let mut repeats = 0;
+        loop {
+            match self.hold_once(member, announced, request).await {
+                Err(failure) if failure.is_collision() && repeats < REPEATS => {
+                    repeats += 1;
+                    pause_before(repeats).await;
+                }
+                answer => return Ok(answer?),
+            }
+        }
     }
 
-    async fn peek_inner(
+    async fn hold_once(
         &self,
         member: Option<Uuid>,
         announced: &[String],
         request: &ClaimRequest,
-    ) -> Res<Candidates> {
-        self.follow_clock(request.now).await?;
-        let pool = request.pool.as_deref().map(Text);
-        let types: Option<Vec<Text<'_>>> = match &request.types {
-            Types::Any => None,
-            Types::Only(kinds) => Some(kinds.iter().map(|kind| Text(kind)).collect()),
+    ) -> Res<HeldClaim<'_>> {
+        let open = self.work.open().await?;
+        let params: [Param<'_>; 2] = [&member, &announced];
+        // All sent at once.
+        let answers = open.within(async {
+            tokio::join!(
+                biased;
+                open.begin(HELD),
+                open.rows(Sql::HoldClaim, &params),
+                self.hand_out_through(&open, request),
+            )
+        });
+        let (begun, regime, claimed) = answers.await?;
+        begun?;
+        let regime = regime?;
+        let row = regime.first().ok_or_else(|| Failure::broken("no answer to a claim"))?;
+        let mut found = Candidates {
+            generation: get::<i64>(row, 0)?.cast_unsigned(),
+            redis: get(row, 1)?,
+            ready: get(row, 2)?,
+            gone: get::<Option<_>>(row, 3)?.unwrap_or_default(),
+            ..Candidates::default()
         };
-        let max = i32::try_from(request.max).unwrap_or(i32::MAX);
-        let params: [Param<'_>; 8] = [
-            &member,
-            &announced,
-            &Text(&request.worker.0),
-            &pool,
-            &types,
-            &max,
-            &opt(request.lease_until),
-            &At(request.now),
-        ];
-        let row = self.work.one(Sql::Peek, &params).await?;
-        let row = row.ok_or_else(|| Failure::broken("no answer to a look"))?;
-        let ids: Vec<Uuid> = get::<Option<_>>(&row, 4)?.unwrap_or_default();
-        let attempts: Vec<i32> = get::<Option<_>>(&row, 5)?.unwrap_or_default();
-        let tasks = ids.into_iter().zip(attempts);
-        Ok(Candidates {
-            generation: get::<i64>(&row, 0)?.cast_unsigned(),
-            redis: get(&row, 1)?,
-            ready: get(&row, 2)?,
-            gone: get::<Option<_>>(&row, 3)?.unwrap_or_default(),
-            tasks: tasks.map(|(id, n)| (TaskId(id), n.cast_unsigned())).collect(),
-            next_at: opt_at(&row, 6)?,
-        })
+        let (batch, seqs) = match claimed {
+            // While nothing is settled it may be refused.
+            Err(_) if !found.ready => Default::default(),
+            claimed => claimed?,
+        };
+        let before = |one: &Claimed| (one.task.id, one.task.attempt.saturating_sub(1));
+        found.tasks = batch.claimed.iter().map(before).collect();
+        found.next_at = batch.next_at;
+        Ok(HeldClaim { open, found, batch, seqs })
     }
 
-    /// Of some tasks, those that wait: all of them, or those that may be in the mirror.
-    pub(crate) async fn waiting(
-        &self,
-        announced: &[String],
-        ids: &[TaskId],
-        all: bool,
-    ) -> Result<Candidates> {
-        Ok(self.waiting_inner(announced, ids, all).await?)
+    /// Of some tasks, those that wait and may be in the mirror.
+    pub(crate) async fn waiting(&self, announced: &[String], ids: &[TaskId]) -> Result<Candidates> {
+        Ok(self.waiting_inner(announced, ids).await?)
     }
 
-    async fn waiting_inner(
-        &self,
-        announced: &[String],
-        ids: &[TaskId],
-        all: bool,
-    ) -> Res<Candidates> {
-        let rows = self.work.rows(Sql::WaitingTasks, &[&announced, &uuids(ids), &all]).await?;
+    async fn waiting_inner(&self, announced: &[String], ids: &[TaskId]) -> Res<Candidates> {
+        let rows = self.work.rows(Sql::WaitingTasks, &[&announced, &uuids(ids)]).await?;
         let mut found = Candidates::default();
         for row in &rows {
             found.generation = get::<i64>(row, 2)?.cast_unsigned();

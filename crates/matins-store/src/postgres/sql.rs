@@ -64,10 +64,8 @@ statements! {
     MemberTurn = "member_turn" [UUID, TEXT, INT8, INT8, TEXT, BOOL, INT8],
     MemberLeave = "member_leave" [UUID],
     MemberForget = "member_forget" [TEXT],
-    Peek = "peek" [
-        UUID, TEXT_ARRAY, TEXT, TEXT, TEXT_ARRAY, INT4, TIMESTAMPTZ, TIMESTAMPTZ,
-    ],
-    WaitingTasks = "waiting_tasks" [TEXT_ARRAY, UUID_ARRAY, BOOL],
+    HoldClaim = "hold_claim" [UUID, TEXT_ARRAY],
+    WaitingTasks = "waiting_tasks" [TEXT_ARRAY, UUID_ARRAY],
     MirrorWindow = "mirror_window" [INT8, INT4],
     MarksAhead = "marks_ahead" [INT8, INT4],
     MarksNamed = "marks_named" [TEXT_ARRAY],
@@ -178,8 +176,8 @@ statements! {
     ],
     DeadGroups = "dead_groups" [TEXT, INT4_ARRAY, TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ],
     HintPlaces = "hint_places" [UUID_ARRAY],
-    HintWindow = "hint_window" [INT8],
-    HintTied = "hint_tied" [INT8],
+    HintWindow = "hint_window" [INT8, INT8],
+    Pools = "pools" [],
     HintDead = "hint_dead" [INT8],
     Prune = "prune" [
         TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ,

@@ -73,9 +73,10 @@ impl Looks {
 }
 
 /// What Redis said.
-struct Taken {
+struct Said {
     /// With their attempts.
     tasks: Vec<(TaskId, u32)>,
+    taken: Vec<String>,
     word: Word,
     /// When something is due next, in any pool.
     next_at: Option<Timestamp>,
@@ -96,6 +97,8 @@ pub(super) struct Head {
     pub(super) pool: Name,
     /// With their attempts.
     pub(super) tasks: Vec<(TaskId, u32)>,
+    /// What became of each in the mirror.
+    pub(super) taken: Vec<String>,
     /// There is no more, or as many as were asked for.
     is_all: bool,
     /// When something is due next, in any pool.
@@ -136,18 +139,50 @@ impl RedisStore {
     }
 
     /// The foremost of its pool, as far as hints tell of them.
-    pub(super) async fn head(&self, request: &ClaimRequest) -> Line {
+    async fn head(&self, request: &ClaimRequest) -> Line {
         let Some(pool) = self.pool_for_hints(request) else { return Line::Unknown };
-        let Some(taken) = self.take(&pool, request).await else { return Line::Unknown };
-        let is_all = taken.word == Word::All && self.is_believed(&pool);
-        match (taken.tasks.is_empty(), is_all) {
-            (true, true) => Line::Empty(taken.next_at),
+        let mut script = self.link.scripts.take.prepare_invoke();
+        script.key(self.link.key(&format!("task:pending:{pool}")));
+        script.key(self.link.key("task:delayed")).key(self.link.key("task:known"));
+        script.arg(&self.link.prefix);
+        ask_for_hints(&mut script, &pool, request);
+        let said = self.link.script(self.link.times.patience, &script).await;
+        self.line(pool, said, 1)
+    }
+
+    /// What Redis said of the line of a pool, in so many words for each hint.
+    pub(super) fn line(
+        &self,
+        pool: Name,
+        said: std::result::Result<Vec<String>, Miss>,
+        words: usize,
+    ) -> Line {
+        let said = match said {
+            Ok(said) => read(&said, words),
+            Err(Miss::Away) => return Line::Unknown,
+            Err(Miss::Refused(error)) => {
+                // Such as a key of another kind: the reconciler clears it away.
+                tracing::debug!(%error, "Redis refuses to give hints");
+                None
+            }
+        };
+        let Some(said) = said else {
+            self.wanted.notify_one();
+            return Line::Unknown;
+        };
+        if said.word == Word::Short && said.left < LOW {
+            self.wanted.notify_one();
+        }
+        let is_all = said.word == Word::All && self.is_believed(&pool);
+        match (said.tasks.is_empty(), is_all) {
+            (true, true) => Line::Empty(said.next_at),
             (true, false) => Line::Unknown,
             (false, _) => Line::Head(Head {
                 pool,
-                tasks: taken.tasks,
-                is_all: is_all || taken.word == Word::Full,
-                next_at: taken.next_at,
+                tasks: said.tasks,
+                taken: said.taken,
+                is_all: is_all || said.word == Word::Full,
+                next_at: said.next_at,
             }),
         }
     }
@@ -192,7 +227,7 @@ impl RedisStore {
     }
 
     /// The pool, when hints can serve the request.
-    fn pool_for_hints(&self, request: &ClaimRequest) -> Option<Name> {
+    pub(super) fn pool_for_hints(&self, request: &ClaimRequest) -> Option<Name> {
         let pool = request.pool.as_ref()?;
         let few_types = match &request.types {
             Types::Any => true,
@@ -242,55 +277,36 @@ impl RedisStore {
             self.pusher.say(Note::Drop(gone.collect()));
         }
     }
+}
 
-    /// `None`: Redis does not answer, or cannot say.
-    async fn take(&self, pool: &Name, request: &ClaimRequest) -> Option<Taken> {
-        let mut script = self.link.scripts.take.prepare_invoke();
-        script.key(self.link.key(&format!("task:pending:{pool}")));
-        script.key(self.link.key("task:delayed")).key(self.link.key("task:known"));
-        script.arg(&self.link.prefix).arg(&**pool).arg(request.now.as_microsecond());
-        script.arg(request.max).arg(request.max + LOOK_AHEAD);
-        if let Types::Only(kinds) = &request.types {
-            for kind in kinds.iter() {
-                script.arg(&**kind);
-            }
+/// What a script needs to find the foremost hints of a pool.
+pub(super) fn ask_for_hints(
+    script: &mut redis::ScriptInvocation<'_>,
+    pool: &Name,
+    request: &ClaimRequest,
+) {
+    script.arg(&**pool).arg(request.now.as_microsecond());
+    script.arg(request.max).arg(request.max + LOOK_AHEAD);
+    if let Types::Only(kinds) = &request.types {
+        for kind in kinds.iter() {
+            script.arg(&**kind);
         }
-        let answer: std::result::Result<Vec<redis::Value>, Miss> =
-            self.link.script(self.link.times.patience, &script).await;
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(Miss::Away) => return None,
-            Err(Miss::Refused(error)) => {
-                // Such as a key of another kind: the reconciler clears it away.
-                tracing::debug!(%error, "Redis refuses to give hints");
-                self.wanted.notify_one();
-                return None;
-            }
-        };
-        let Some(taken) = read(&answer) else {
-            self.wanted.notify_one();
-            return None;
-        };
-        if taken.word == Word::Short && taken.left < LOW {
-            self.wanted.notify_one();
-        }
-        Some(taken)
     }
 }
 
 /// `None`: it is not known.
-fn read(answer: &[redis::Value]) -> Option<Taken> {
-    let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).ok();
-    let [word, next_at, left, hints @ ..] = answer else { return None };
-    let word = match text(word)?.as_str() {
+fn read(said: &[String], words: usize) -> Option<Said> {
+    let [word, next_at, left, hints @ ..] = said else { return None };
+    let word = match word.as_str() {
         "full" => Word::Full,
         "all" => Word::All,
         "short" => Word::Short,
         _ => return None,
     };
-    let next_at = text(next_at)?.parse::<f64>().ok();
+    let next_at = next_at.parse::<f64>().ok();
     let next_at = next_at.and_then(|us| Timestamp::from_microsecond(us as i64).ok());
-    let left = redis::from_redis_value_ref::<usize>(left).ok()?;
-    let tasks = hints.iter().filter_map(|member| Hint::task_in(&text(member)?));
-    Some(Taken { tasks: tasks.collect(), word, next_at, left })
+    let left = left.parse().ok()?;
+    let one = |words: &[String]| Some((Hint::task_in(&words[0])?, words.get(1).cloned()));
+    let (tasks, taken): (_, Vec<_>) = hints.chunks_exact(words).filter_map(one).unzip();
+    Some(Said { tasks, taken: taken.into_iter().flatten().collect(), word, next_at, left })
 }

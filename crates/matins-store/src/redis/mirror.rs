@@ -1,7 +1,8 @@
 //! Whole tasks in Redis, so that a node without PostgreSQL can run them (`redis_mirror`).
 //!
 //! ```text
-//!   connected   peek in PostgreSQL ─▶ take in Redis ─▶ claim what was taken, if the generation
+//!   connected   claim in PostgreSQL ─▶ take in Redis ─▶ commit what was taken; or, where hints say
+//!               who is next, take in Redis ─▶ claim what was taken, if the generation
 //!               and the attempt are still those that were read before
 //!   in the dark due in Redis ─▶ claim in Redis, journalled in the same script ─▶ spool ─▶ run
 //!   returning   spool and stream into PostgreSQL ─▶ runs handed over ─▶ announcement withdrawn
@@ -34,10 +35,10 @@
 //! | key | kind | what |
 //! |---|---|---|
 //! | `mirror:epoch` | string | which life of this Redis it is |
-//! | `mirror:tasks`, `mirror:index` | hash | by id, what may be claimed or fired: entry; attempt and generation |
+//! | `mirror:tasks`, `mirror:index` | hash | by id, what may be claimed or fired: entry; attempt, generation and pool |
 //! | `mirror:line:<pool>`, `mirror:later` | sorted set | of these, what is due, and what is due later |
 //! | `mirror:claims`, `mirror:leases` | hash, sorted set | by id, claims made in the dark, and until when |
-//! | `mirror:tomb:<id>` | string | an attempt below which a push comes too late |
+//! | `mirror:tombs:<n>` | hash | of this minute and the last: attempts below which a push comes too late |
 //! | `mirror:holders`, `mirror:holding` | hash, set | by schedule, the task that holds it; of these, those that have not ended |
 //! | `mirror:count` | string | how many of the entries are tasks |
 //! | `mirror:dark` | set | members that work in the dark: id and episode |
@@ -99,14 +100,14 @@ pub struct MirrorOptions {
 /// Of an outage lease: clocks may differ in speed, and a run must have ended before.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// All keys of the mirror, but for those of lines and tombs.
+/// All keys of the mirror, but for those of lines.
 pub(super) fn names() -> impl Iterator<Item = String> {
     let used = KINDS.iter().map(|(name, _)| *name).filter(|name| *name != "journal");
     used.chain(["mirror:epoch", "mirror:holding", "mirror:count"]).map(str::to_owned)
 }
 
 /// What the keys are that its scripts use.
-const KINDS: [(&str, &str); 11] = [
+const KINDS: [(&str, &str); 14] = [
     ("mirror:tasks", "hash"),
     ("mirror:index", "hash"),
     ("mirror:later", "zset"),
@@ -117,6 +118,9 @@ const KINDS: [(&str, &str); 11] = [
     ("mirror:holders", "hash"),
     ("mirror:paused", "set"),
     ("mirror:cancels", "set"),
+    ("mirror:tombs:0", "hash"),
+    ("mirror:tombs:1", "hash"),
+    ("mirror:tombs:2", "hash"),
     ("journal", "stream"),
 ];
 
@@ -234,7 +238,6 @@ pub(super) struct Mirror {
     /// The member that was this node before, and whose process is gone.
     gone: Mutex<Option<Uuid>>,
     settings: Mutex<Option<Settings>>,
-    claiming: tokio::sync::Mutex<()>,
     /// Claims sent to PostgreSQL whose answers were lost.
     owed: Mutex<Vec<(WorkerId, u64)>>,
     /// Of this node's workers' leases.
@@ -281,7 +284,6 @@ impl Mirror {
             began: Mutex::default(),
             dark: RwLock::default(),
             settings: Mutex::default(),
-            claiming: tokio::sync::Mutex::default(),
             owed: Mutex::default(),
             keep: Notify::new(),
             offered,
@@ -480,7 +482,15 @@ impl Mirror {
 
     /// What it answers; [`Miss::Away`] also when it is another Redis, or too late.
     async fn ask(&self, call: &ScriptInvocation<'_>) -> Result<Vec<String>, Miss> {
-        let answer = self.link.script::<Vec<String>>(self.link.times.background, call).await;
+        self.ask_within(self.link.times.background, call).await
+    }
+
+    async fn ask_within(
+        &self,
+        limit: Duration,
+        call: &ScriptInvocation<'_>,
+    ) -> Result<Vec<String>, Miss> {
+        let answer = self.link.script::<Vec<String>>(limit, call).await;
         if answer.as_ref().is_err_and(Miss::is_wrong_type) {
             self.clear_away().await?;
         }

@@ -32,7 +32,10 @@ use crate::postgres::Accepted;
 impl Queue for RedisStore {
     async fn enqueue(&self, tasks: Vec<NewTask>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let hints: Vec<Hint> = tasks.iter().map(|task| Hint::of_new(task, now)).collect();
-        let whole = self.mirror.as_ref().and_then(|mirror| mirror.before(&tasks, now));
+        // Many at once are read, if they wait for long enough.
+        let few = tasks.len() < BULK;
+        let whole = self.mirror.as_ref().filter(|_| few);
+        let whole = whole.and_then(|mirror| mirror.before(&tasks, now));
         let told = match &self.outage {
             Some(outage) => outage.enqueue(tasks, now).await?,
             None => self.store.enqueue_told(tasks, now).await?,

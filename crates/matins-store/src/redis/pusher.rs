@@ -285,16 +285,14 @@ pub(super) async fn push(
 }
 
 async fn drop_hints(link: &Link, hints: &[Hint]) -> Result<(), Miss> {
-    let mut lines: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut lines: BTreeMap<String, Vec<&Hint>> = BTreeMap::new();
     for hint in hints {
-        let members = [false, true].map(|tied| Hint { tied, ..hint.clone() }.member());
-        lines.entry(format!("task:pending:{}", hint.pool)).or_default().extend(members);
+        lines.entry(format!("task:pending:{}", hint.pool)).or_default().push(hint);
     }
     if lines.is_empty() {
         return Ok(());
     }
-    let all = lines.values().flatten().cloned().collect();
-    lines.insert("task:delayed".to_owned(), all);
+    lines.insert("task:delayed".to_owned(), hints.iter().collect());
     // Mostly there is nothing: what comes in bulk is not told one by one.
     let mut count = redis::pipe();
     for line in lines.keys() {
@@ -302,7 +300,10 @@ async fn drop_hints(link: &Link, hints: &[Hint]) -> Result<(), Miss> {
     }
     let counts: Vec<u64> = link.pipeline(link.times.background, &count).await?;
     let mut remove = redis::pipe();
-    for ((line, members), _) in lines.iter().zip(counts).filter(|(_, count)| *count > 0) {
+    for ((line, hints), _) in lines.iter().zip(counts).filter(|(_, count)| *count > 0) {
+        let both =
+            |hint: &&Hint| [false, true].map(|tied| Hint { tied, ..(*hint).clone() }.member());
+        let members: Vec<String> = hints.iter().flat_map(both).collect();
         remove.zrem(link.key(line), members).ignore();
     }
     link.pipeline(link.times.background, &remove).await

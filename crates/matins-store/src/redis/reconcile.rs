@@ -14,9 +14,9 @@
 //! not undone; a difference that is gone at the second look was only on its way.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use matins_core::task::{Name, TaskId};
 use tokio::sync::Notify;
@@ -34,11 +34,12 @@ const WINDOW: usize = LINE_MAX / 2;
 /// Most tasks with a changing place that are looked at.
 const TIED_MAX: usize = 20_000;
 
-/// Newest dead letters that Redis lists.
+/// Newest dead letters that Redis lists, and how often they are read.
 const DEAD_MAX: usize = 1_000;
+const DEAD_EVERY: Duration = Duration::from_secs(60);
 
 /// Between two readings when nobody asks for one.
-pub(super) const EVERY: Duration = Duration::from_secs(5);
+pub(super) const EVERY: Duration = Duration::from_secs(10);
 
 /// Between two looks for whether a reading is due.
 const LOOK: Duration = Duration::from_secs(1);
@@ -63,6 +64,10 @@ const STEP: usize = 1_000;
 pub(super) struct Reconciler {
     link: Arc<Link>,
     store: Arc<PostgresStore>,
+    /// Whose lines Redis may have, as of the last reading.
+    pools: Mutex<Option<Vec<Name>>>,
+    /// When the dead letters were listed.
+    listed: Mutex<Option<Instant>>,
     pub(super) drift: Arc<AtomicU64>,
     /// Rung when a line was found unknown or nearly read to its bound.
     pub(super) wanted: Arc<Notify>,
@@ -76,6 +81,8 @@ impl Reconciler {
         Self {
             link: link.clone(),
             store: store.clone(),
+            pools: Mutex::default(),
+            listed: Mutex::default(),
             drift: Arc::default(),
             wanted: Arc::default(),
         }
@@ -139,11 +146,15 @@ impl Reconciler {
     async fn read_anew(&self) -> Result<u64, Trouble> {
         let stamp = self.stamp().await?;
         let bounds = self.bounds().await?;
-        let pools = self.store.pools(TIED_MAX).await?;
-        let had = self.lines(&pools).await?;
-        let window = self.store.window(WINDOW).await?;
-        // Again, after the window: what was tied then and stands in line now is still tied.
-        let pools = self.store.pools(TIED_MAX).await?;
+        let known = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = match known {
+            Some(known) => known,
+            None => self.store.pools().await?,
+        };
+        let had = self.lines(&known).await?;
+        let (pools, window) = self.store.window(WINDOW, TIED_MAX).await?;
+        let names = pools.all.iter().map(|(pool, _)| pool.clone()).collect();
+        *self.pools.lock().unwrap_or_else(PoisonError::into_inner) = Some(names);
         let lines = Lines::of(window);
         let (missing, stale) = lines.differences(&had, &pools);
         let (missing, stale) = match bounds.is_empty() {
@@ -155,7 +166,9 @@ impl Reconciler {
         }
         self.drop_stale(&stale).await?;
         self.know(&stamp, &lines, &pools).await?;
-        self.list_dead().await?;
+        if bounds.is_empty() || self.are_dead_due() {
+            self.list_dead().await?;
+        }
         // Behind the bound of a line it is not said to be known.
         let behind = |hint: &Hint| bounds.get(&*hint.pool).is_some_and(|at| hint.order() >= *at);
         let due = missing.iter().filter(|hint| !hint.later && !behind(hint)).count();
@@ -195,8 +208,8 @@ impl Reconciler {
     }
 
     /// What Redis has. A key of another kind is removed: somebody else wrote it.
-    async fn lines(&self, pools: &Pools) -> Result<BTreeMap<String, Line>, Trouble> {
-        let names = pools.all.iter().map(|(pool, _)| format!("task:pending:{pool}"));
+    async fn lines(&self, pools: &[Name]) -> Result<BTreeMap<String, Line>, Trouble> {
+        let names = pools.iter().map(|pool| format!("task:pending:{pool}"));
         let names: Vec<String> = names.chain(["task:delayed".to_owned()]).collect();
         let mut lines = BTreeMap::new();
         for name in names {
@@ -314,6 +327,12 @@ impl Reconciler {
         }
     }
 
+    /// Redis is told of each as it comes: this is for what it was not told of.
+    fn are_dead_due(&self) -> bool {
+        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        listed.is_none_or(|at| at.elapsed() >= DEAD_EVERY)
+    }
+
     async fn list_dead(&self) -> Result<(), Trouble> {
         let dead = self.store.newest_dead(DEAD_MAX).await?;
         let key = self.link.key("task:dead_letter");
@@ -323,6 +342,8 @@ impl Reconciler {
             pipeline.zadd(&key, id.to_string(), failed_at.as_microsecond()).ignore();
         }
         let () = self.link.pipeline(self.link.times.background, &pipeline).await?;
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        *listed = Some(Instant::now());
         Ok(())
     }
 }

@@ -18,6 +18,7 @@ pub(super) struct Scripts {
 #[derive(Debug)]
 pub(super) struct Mirror {
     pub(super) take: Script,
+    pub(super) head: Script,
     pub(super) push: Script,
     pub(super) drop: Script,
     pub(super) due: Script,
@@ -62,6 +63,15 @@ impl Default for Mirror {
     fn default() -> Self {
         Self {
             take: of_the_mirror!("take"),
+            head: Script::new(concat!(
+                include_str!("lua/mirror/common.lua"),
+                "local function hints(KEYS, ARGV)\n",
+                include_str!("lua/take.lua"),
+                "end\nlocal function take(ARGV)\n",
+                include_str!("lua/mirror/take.lua"),
+                "end\n",
+                include_str!("lua/mirror/head.lua")
+            )),
             push: of_the_mirror!("push"),
             drop: of_the_mirror!("drop"),
             due: of_the_mirror!("due"),

@@ -48,9 +48,8 @@ impl RedisStore {
         let mut known = redis::cmd("HKEYS");
         known.arg(self.link.key("task:known"));
         let known: Vec<String> = self.link.command(limit, &known).await?;
-        let pools = self.store.pools(1).await?;
-        let mut lines: BTreeSet<String> =
-            pools.all.iter().map(|(pool, _)| pool.to_string()).collect();
+        let pools = self.store.pools().await?;
+        let mut lines: BTreeSet<String> = pools.iter().map(|pool| pool.to_string()).collect();
         lines.extend(known.into_iter().filter(|field| field != LATER));
         let lines = lines.into_iter().map(|pool| format!("task:pending:{pool}"));
         let mut listed = Listed::new();

@@ -31,6 +31,8 @@ pub(crate) const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "
 pub(crate) struct Bed {
     pub(crate) url: String,
     pub(crate) redis: Redis,
+    /// Where nodes find Redis instead, without a line that can be cut.
+    pub(crate) instead: Option<String>,
     pub(crate) folder: TempDir,
     pub(crate) window: Duration,
     /// Who runs what now, and how often each ran: nobody in the system can see it.
@@ -58,6 +60,7 @@ impl Bed {
         Self {
             url: database::new_database().await,
             redis: Redis::start(&DURABLE),
+            instead: None,
             folder: tempfile::tempdir().unwrap(),
             window: Duration::from_secs(600),
             witness: Arc::default(),
@@ -83,6 +86,7 @@ impl Bed {
         let url = by(&self.url, Postgres::shared().port(), to_pg.port());
         let redis = by(&self.redis.url(), redis_port, to_redis.port());
         assert!(url != self.url && redis != self.redis.url());
+        let redis = self.instead.clone().unwrap_or(redis);
         let connections = postgres::Options {
             patience: Duration::from_secs(5),
             listen: false,

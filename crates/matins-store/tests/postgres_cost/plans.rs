@@ -14,7 +14,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls};
 use super::{Bed, KIND, POOL};
 
 /// Calls of the verbs with values as a client sends them.
-const CALLS: [(&str, &str); 5] = [
+const CALLS: [(&str, &str); 7] = [
     (
         "claim",
         "SELECT fence FROM matins.claim('w', 'default', NULL, 100, 1, clock_timestamp() + \
@@ -39,6 +39,12 @@ const CALLS: [(&str, &str); 5] = [
          array_agg(now()), array_agg(NULL::timestamptz), array_agg(NULL::text), \
          array_agg(NULL::bigint), array_agg(NULL::text), array_agg(NULL::bigint), \
          array_agg('w'::text), now()) FROM generate_series(1, 100)",
+    ),
+    ("mirror_window", "SELECT * FROM matins.mirror_window(now() + interval '1 hour', 1000)"),
+    (
+        "waiting_tasks",
+        "SELECT matins.waiting_tasks('{}', array_agg(id)) FROM (SELECT * FROM matins.task \
+         ORDER BY seq LIMIT 500) AS t",
     ),
     (
         "prune",

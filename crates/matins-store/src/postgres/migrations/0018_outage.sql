@@ -176,58 +176,22 @@ LANGUAGE sql VOLATILE AS $$
           AND m.outage_until > clock_timestamp())
 $$;
 
--- As before; a look at what a claim would do hears of what it would end.
-CREATE OR REPLACE FUNCTION end_unrun(t task, p_why integer, p_kept text, p_now timestamptz)
-RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF t.expires_at IS NOT NULL THEN
-        DELETE FROM expiring WHERE expires_at = t.expires_at AND seq = t.seq;
-    END IF;
-    IF current_setting('matins.word', true) = 'taken' THEN
-        PERFORM set_config('matins.ended', concat_ws(',',
-            nullif(current_setting('matins.ended', true), ''), t.id), true);
-    END IF;
-    IF p_why = 1 THEN
-        PERFORM cancel_left(t, 'expired', p_now);
-    ELSE
-        PERFORM deduplicate_left(t, p_kept, p_now);
-    END IF;
-END $$;
-
--- What `claim` would hand out or end now, without doing so: to be taken in Redis first. `ready`:
--- the generation is settled, and the member has acknowledged it. `gone`: of the announcements, those
--- that hold nobody up.
-CREATE FUNCTION peek(
-    p_member uuid, p_announced text[], p_worker text, p_pool text, p_types text[],
-    p_max integer, p_lease timestamptz, p_now timestamptz,
-    OUT generation bigint, OUT redis text, OUT ready boolean, OUT gone text[], OUT ids uuid[],
-    OUT attempts integer[], OUT next_at timestamptz
-) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+-- The regime, for a claim that follows in this transaction and is committed when what it handed out
+-- was taken in that Redis. `ready`: the generation is settled, and the member has acknowledged it.
+-- `gone`: of the announcements, those that hold nobody up. What such a claim ends because it has
+-- expired, or because its key was completed, is never in Redis.
+CREATE FUNCTION hold_claim(p_member uuid, p_announced text[],
+    OUT generation bigint, OUT redis text, OUT ready boolean, OUT gone text[]
+) LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 #variable_conflict use_column
-DECLARE g regime := regime_now(); v_ended text;
+DECLARE g regime := regime_now();
 BEGIN
     generation := g.generation;
     redis := g.redis;
     ready := is_settled(g.generation) AND (p_member IS NULL OR EXISTS (
         SELECT 1 FROM member WHERE id = p_member AND acknowledged = g.generation));
     gone := announcements_gone(p_announced);
-    IF NOT ready OR redis IS NULL THEN RETURN; END IF;
-    PERFORM set_config('matins.word', 'taken', true);
-    BEGIN
-        SELECT array_agg(c.id ORDER BY c.fence) FILTER (WHERE c.fence IS NOT NULL),
-               array_agg(c.attempt ORDER BY c.fence) FILTER (WHERE c.fence IS NOT NULL),
-               max(c.next_at)
-        INTO ids, attempts, next_at
-        FROM claim(p_worker, p_pool, p_types, p_max, 0, p_lease, p_now, '{}', '{}',
-                   '-infinity') AS c;
-        v_ended := current_setting('matins.ended', true);
-        RAISE EXCEPTION 'a look changes nothing' USING ERRCODE = 'MT004';
-    EXCEPTION WHEN SQLSTATE 'MT004' THEN NULL;
-    END;
-    IF v_ended <> '' THEN
-        SELECT ids || array_agg(t.id), attempts || array_agg(t.attempt) INTO ids, attempts
-        FROM task AS t WHERE t.id = ANY(string_to_array(v_ended, ',')::uuid[]);
-    END IF;
+    IF ready AND redis IS NOT NULL THEN PERFORM set_config('matins.word', 'taken', true); END IF;
 END $$;
 
 -- Those of the tasks that stand as they were when they were taken, under that generation. They
@@ -283,7 +247,7 @@ SET jit = off AS $$
          ORDER BY s.run_at, s.seq LIMIT p_limit)
     )
     SELECT t.id, t.attempt, octet_length(t.payload) + 600
-    FROM waits AS w JOIN task AS t ON t.seq = w.seq
+    FROM waits AS w, LATERAL (SELECT * FROM task WHERE seq = w.seq LIMIT 1) AS t
     WHERE t.schedule_uid IS NULL ORDER BY w.ord, t.run_at, t.seq LIMIT p_limit
 $$;
 
@@ -431,9 +395,9 @@ CREATE FUNCTION may_be_mirrored(t task) RETURNS boolean LANGUAGE sql IMMUTABLE A
        AND t.concurrency_key IS NULL AND t.expires_at IS NULL
 $$;
 
--- Of some tasks, those that wait: all of them, or those that may be in the mirror. The last row has
--- the regime alone. `ready`: it is settled.
-CREATE FUNCTION waiting_tasks(p_announced text[], p_ids uuid[], p_all boolean,
+-- Of some tasks, those that wait and may be in the mirror. The last row has the regime alone.
+-- `ready`: it is settled.
+CREATE FUNCTION waiting_tasks(p_announced text[], p_ids uuid[],
     OUT id uuid, OUT attempt integer, OUT generation bigint, OUT redis text, OUT gone text[],
     OUT ready boolean
 ) RETURNS SETOF record LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp AS $$
@@ -444,13 +408,11 @@ BEGIN
     redis := g.redis;
     gone := announcements_gone(p_announced);
     ready := is_settled(g.generation);
-    FOR id, attempt IN SELECT t.id, t.attempt FROM unnest(p_ids) WITH ORDINALITY AS u (id, nth)
-        JOIN task AS t ON t.id = u.id
-        WHERE t.state = 0 AND (p_all OR may_be_mirrored(t))
-          AND NOT EXISTS (SELECT 1 FROM running AS r WHERE r.id = t.id)
-        ORDER BY u.nth LOOP
-        RETURN NEXT;
-    END LOOP;
+    -- In their order, and each by its index, whatever the statistics say.
+    RETURN QUERY SELECT t.id, t.attempt, generation, redis, gone, ready
+    FROM unnest(p_ids) AS u (id), LATERAL (SELECT * FROM task WHERE id = u.id LIMIT 1) AS t
+    WHERE may_be_mirrored(t)
+      AND (SELECT r.id FROM running AS r WHERE r.id = t.id LIMIT 1) IS NULL;
     id := NULL; attempt := NULL;
     RETURN NEXT;
 END $$;

@@ -9,7 +9,7 @@ local prefix, pool, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local max, look = tonumber(ARGV[4]), tonumber(ARGV[5])
 local bound = tonumber(redis.call('HGET', known, pool) or '')
 local horizon = tonumber(redis.call('HGET', known, '\tlater') or '')
-if not bound or not horizon or now >= horizon then return {'unknown', '', 0} end
+if not bound or not horizon or now >= horizon then return {'unknown', '', '0'} end
 
 -- What has become due goes into its line.
 local due = redis.call('ZRANGEBYSCORE', later, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 512)
@@ -26,7 +26,7 @@ for i = 1, #due, 2 do
     end
     redis.call('ZREM', later, member)
 end
-if #due == 1024 then return {'unknown', '', 0} end
+if #due == 1024 then return {'unknown', '', '0'} end
 
 local types = nil
 if ARGV[6] then
@@ -54,6 +54,6 @@ for i = 1, #gone, 1000 do
 end
 local next_due = redis.call('ZRANGE', later, 0, 0, 'WITHSCORES')[2]
 if not next_due and horizon < 9e15 then next_due = string.format('%.0f', horizon) end
-local answer = {word, next_due or '', redis.call('ZCARD', pending)}
+local answer = {word, next_due or '', tostring(redis.call('ZCARD', pending))}
 for i = 1, #taken do answer[3 + i] = taken[i] end
 return answer

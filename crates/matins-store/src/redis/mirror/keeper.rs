@@ -12,7 +12,7 @@ use crate::postgres::member::Saying;
 
 /// Between two turns: while nothing is to be agreed on, in the dark, and otherwise. Whoever claims
 /// or looks finds out before that the regime is another one.
-const EVERY: Duration = Duration::from_secs(8);
+const EVERY: Duration = Duration::from_secs(10);
 const IN_THE_DARK: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_millis(250);
 
@@ -153,7 +153,7 @@ impl Mirror {
     /// Takes announcements away that hold nobody up: those of members whose outage leases are
     /// over, and one's own of an earlier time.
     async fn clear_notes(&self, announced: &[String], own: &str) {
-        let Ok(found) = self.store.waiting(announced, &[], false).await else { return };
+        let Ok(found) = self.store.waiting(announced, &[]).await else { return };
         let is_over = |note: &&String| found.gone.contains(note) || note.starts_with(own);
         let over: Vec<&String> = announced.iter().filter(is_over).collect();
         let Some(identity) = found.redis.filter(|_| !over.is_empty() && !self.is_dark()) else {

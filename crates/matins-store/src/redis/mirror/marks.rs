@@ -314,7 +314,7 @@ fn dark_elsewhere() -> StoreError {
 
 impl RedisStore {
     async fn take_marks(&self, mirror: &Mirror, marks: &[Mark]) -> Result<Word> {
-        let found = self.database().waiting(&mirror.announced(), &[], true).await?;
+        let found = self.database().waiting(&mirror.announced(), &[]).await?;
         mirror.regime().redis.clone_from(&found.redis);
         if found.redis.is_none() {
             return Ok(Word::Alone);

@@ -20,12 +20,18 @@ use super::marks::Ahead;
 use super::{Mirror, Offer};
 use crate::postgres::marks::Mark;
 
-/// Between two readings, by whichever node, and between two looks for whether one is due.
+/// Between two readings, by whichever node; after one that found everything as it is; and between
+/// two looks for whether one is due.
 const EVERY: Duration = Duration::from_secs(10);
+const EVERY_IDLE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Tasks of one step.
 const STEP: usize = 500;
+
+/// Tasks of one reading, soonest first: what comes in bulk and is run at once need not have been
+/// copied, and would cost as much again.
+const AT_ONCE: usize = 10_000;
 
 /// New tasks, as they are accepted, and under which regime that began.
 #[derive(Debug)]
@@ -199,7 +205,7 @@ impl Mirror {
 
     async fn push_these(&self, ids: &[TaskId]) -> Result<(), Trouble> {
         let Some((generation, redis)) = self.target() else { return Ok(()) };
-        let found = self.store.waiting(&[], ids, false).await?;
+        let found = self.store.waiting(&[], ids).await?;
         if found.generation != generation || !found.ready {
             return Ok(());
         }
@@ -264,7 +270,7 @@ impl Mirror {
         let marks = self.marks_wanted().await?;
         let is_there = |(id, attempt): &&Mark| {
             had.get(&id.to_string())
-                .is_some_and(|known| *known == format!("{attempt} {generation}"))
+                .is_some_and(|known| known.starts_with(&format!("{attempt} {generation} ")))
         };
         let missing: Vec<TaskId> =
             tasks.iter().filter(|task| !is_there(task)).map(|(id, _)| TaskId(*id)).collect();
@@ -276,6 +282,11 @@ impl Mirror {
         let ids: HashSet<String> =
             tasks.iter().chain(&marks).map(|(id, _)| id.to_string()).collect();
         let stale: Vec<_> = had.iter().filter(|(id, _)| !ids.contains(*id)).collect();
+        if missing.is_empty() && missing_marks.is_empty() && stale.is_empty() {
+            let mut rest = redis::cmd("PEXPIRE");
+            rest.arg(self.link.key(&mark)).arg(EVERY_IDLE.as_millis() as u64);
+            let _: i64 = self.link.command(limit, &rest).await?;
+        }
         for some in stale.chunks(STEP) {
             let Some(mut call) = self.begin(&self.link.scripts.mirror.drop, &redis) else { break };
             for (id, known) in some {
@@ -283,7 +294,7 @@ impl Mirror {
             }
             self.ask(&call).await?;
         }
-        for some in missing.chunks(STEP) {
+        for some in missing.chunks(STEP).take(AT_ONCE / STEP) {
             self.push_these(some).await?;
         }
         for some in missing_marks.chunks(STEP) {

@@ -9,7 +9,7 @@ use matins_core::store::{
 use matins_core::task::TaskId;
 
 use super::super::RedisStore;
-use super::super::claim::Line;
+use super::super::claim::{Line, ask_for_hints};
 use super::super::pusher::Note;
 use super::Mirror;
 use crate::postgres::marks::Mark;
@@ -42,19 +42,15 @@ impl Mirror {
                 call.arg(id.to_string()).arg(*attempt);
             }
             let said = self.ask(&call).await.ok()?;
-            answers.extend(said.iter().map(|word| match word.as_str() {
-                "found" => Taken::Found,
-                "nothing" => Taken::Nothing,
-                _ => Taken::Wait,
-            }));
+            answers.extend(said.iter().map(|word| taken(word)));
         }
         Some(answers)
     }
 
     /// Of a pool, what may be claimed in the dark: that may be taken whoever else is dark.
     async fn free(&self, found: &Candidates, request: &ClaimRequest) -> Vec<(TaskId, u32)> {
-        let (Some(identity), Some(pool), Types::Only(kinds)) =
-            (&found.redis, &request.pool, &request.types)
+        let (Some(identity), Some(pool), Types::Only(kinds), None) =
+            (&found.redis, &request.pool, &request.types, &request.ids)
         else {
             return Vec::new();
         };
@@ -66,6 +62,14 @@ impl Mirror {
         let Ok(said) = self.ask(&call).await else { return Vec::new() };
         let one = |entry: &[String]| Some((entry[0].parse().ok()?, entry[1].parse().ok()?));
         said.get(1..).unwrap_or_default().chunks_exact(3).filter_map(one).collect()
+    }
+}
+
+fn taken(word: &str) -> Taken {
+    match word {
+        "found" => Taken::Found,
+        "nothing" => Taken::Nothing,
+        _ => Taken::Wait,
     }
 }
 
@@ -110,28 +114,18 @@ impl RedisStore {
         if is_all {
             return Ok(batch);
         }
-        // Who looks at the same time would see the same.
-        let _alone = mirror.claiming.lock().await;
-        if batch.claimed.is_empty() {
-            batch = self.claim_once(mirror, request).await?;
-        }
-        for _ in 0..TRIES {
-            let short = !batch.claimed.is_empty() && batch.claimed.len() < request.max;
-            if !short || mirror.regime().redis.is_none() {
-                break;
+        let max = request.max - batch.claimed.len();
+        match self
+            .claim_rest(mirror, ClaimRequest { max, repeated: false, ..request.clone() })
+            .await
+        {
+            Ok(more) => {
+                batch.next_at = more.next_at;
+                batch.claimed.extend(more.claimed);
             }
-            let max = request.max - batch.claimed.len();
-            let Ok(more) = self.claim_once(mirror, &ClaimRequest { max, ..request.clone() }).await
-            else {
-                // What has been claimed must reach whoever asked.
-                batch.next_at = Some(request.now);
-                break;
-            };
-            batch.next_at = more.next_at;
-            if more.claimed.is_empty() {
-                break;
-            }
-            batch.claimed.extend(more.claimed);
+            Err(error) if batch.claimed.is_empty() => return Err(error),
+            // What has been claimed must reach whoever asked.
+            Err(_) => batch.next_at = Some(request.now),
         }
         Ok(batch)
     }
@@ -148,22 +142,16 @@ impl RedisStore {
         let Some((generation, redis)) = mirror.agreed_on() else {
             return Ok((none(None), false));
         };
-        let head = match self.head(request).await {
+        let head = match self.head_taken(mirror, generation, &redis, request).await {
             Line::Unknown => return Ok((none(None), false)),
             Line::Empty(next_at) => return Ok((none(next_at), true)),
             Line::Head(head) => head,
         };
-        let found = Candidates {
-            generation,
-            redis: Some(redis),
-            ready: true,
-            tasks: head.tasks.clone(),
-            ..Candidates::default()
-        };
-        let taken = mirror.take(&found, &slots(&found.tasks)).await.unwrap_or_default();
-        if taken.len() < found.tasks.len() || taken.contains(&Taken::Wait) {
+        let taken: Vec<Taken> = head.taken.iter().map(|word| taken(word)).collect();
+        if taken.contains(&Taken::Wait) {
             mirror.keep.notify_one();
         }
+        let found = Candidates { generation, tasks: head.tasks.clone(), ..Candidates::default() };
         let claimed = self.claim_these(&found, &taken, request).await;
         let (mut batch, _) = claimed.inspect_err(|_| {
             // It may have been done or not.
@@ -173,55 +161,74 @@ impl RedisStore {
         Ok((batch, is_all))
     }
 
-    async fn claim_once(&self, mirror: &Mirror, request: &ClaimRequest) -> Result<ClaimBatch> {
-        let fresh = ClaimRequest { repeated: false, ..request.clone() };
+    /// The foremost of its pool, as far as hints tell of them, and taken in the same step.
+    async fn head_taken(
+        &self,
+        mirror: &Mirror,
+        generation: u64,
+        redis: &str,
+        request: &ClaimRequest,
+    ) -> Line {
+        let Some(pool) = self.pool_for_hints(request) else { return Line::Unknown };
+        if mirror.regime().clock.is_none() {
+            mirror.look().await;
+        }
+        let Some(mut call) = mirror.begin(&self.link.scripts.mirror.head, redis) else {
+            return Line::Unknown;
+        };
+        call.arg(generation);
+        ask_for_hints(&mut call, &pool, request);
+        let said = mirror.ask_within(self.link.times.patience, &call).await;
+        self.line(pool, said, 2)
+    }
+
+    async fn claim_rest(&self, mirror: &Mirror, request: ClaimRequest) -> Result<ClaimBatch> {
         if mirror.regime().redis.is_none() {
-            match self.hand_out(fresh.clone()).await {
+            match self.hand_out(request.clone()).await {
                 Err(error) if is_mirrored(&error) => mirror.keep.notify_one(),
                 answer => return answer,
             }
         }
         let member = mirror.is_member().then_some(mirror.id);
-        let found = match &fresh.ids {
-            None => self.database().peek(member, &mirror.announced(), &fresh).await?,
-            Some(ids) => self.database().waiting(&mirror.announced(), ids, true).await?,
+        let held = self.database().hold_claim(member, &mirror.announced(), &request).await?;
+        mirror.regime().redis.clone_from(&held.found.redis);
+        let taken = match (&held.found.redis, held.found.ready) {
+            (Some(_), true) => mirror.take(&held.found, &slots(&held.found.tasks)).await,
+            (None, true) => Some(Vec::new()),
+            (_, false) => None,
         };
-        if found.redis.is_none() {
-            mirror.regime().redis = None;
-            return match self.hand_out(fresh).await {
-                Err(error) if is_mirrored(&error) => Ok(later(request)),
-                answer => answer,
-            };
-        }
-        mirror.regime().redis.clone_from(&found.redis);
-        if !found.ready {
+        let Some(taken) = taken else {
+            held.give_back().await?;
             mirror.keep.notify_one();
-            return Ok(later(request));
-        }
-        self.looked(&fresh);
-        if found.tasks.is_empty() {
-            return Ok(ClaimBatch { claimed: Vec::new(), next_at: found.next_at });
-        }
-        let mut tasks = found.tasks.clone();
-        let Some(mut taken) = mirror.take(&found, &slots(&tasks)).await else {
-            mirror.keep.notify_one();
-            return Ok(later(request));
+            return Ok(later(&request));
         };
-        if taken.contains(&Taken::Wait) {
-            mirror.keep.notify_one();
-            let mut free = mirror.free(&found, &fresh).await;
-            free.retain(|task| !tasks.contains(task));
-            taken.extend(mirror.take(&found, &slots(&free)).await.unwrap_or_default());
-            tasks.extend(free);
+        self.looked(&request);
+        if !taken.contains(&Taken::Wait) {
+            let (batch, seqs) = held.keep().await?;
+            self.counts.plain(batch.claimed.len());
+            self.heard_of(&batch, seqs);
+            return Ok(batch);
         }
-        let found = Candidates { tasks, ..found };
-        let (mut batch, seqs) = self.claim_these(&found, &taken, &fresh).await?;
+        let found = held.give_back().await?;
+        mirror.keep.notify_one();
+        self.claim_free(mirror, found, taken, &request).await
+    }
+
+    /// While some are waited for: the others, and what the dark themselves could claim.
+    async fn claim_free(
+        &self,
+        mirror: &Mirror,
+        mut found: Candidates,
+        mut taken: Vec<Taken>,
+        request: &ClaimRequest,
+    ) -> Result<ClaimBatch> {
+        let mut free = mirror.free(&found, request).await;
+        free.retain(|task| !found.tasks.contains(task));
+        taken.extend(mirror.take(&found, &slots(&free)).await.unwrap_or_default());
+        found.tasks.extend(free);
+        let (mut batch, seqs) = self.claim_these(&found, &taken, request).await?;
         self.heard_of(&batch, seqs);
-        // What it did not get somebody else has, or it waits for somebody who is dark.
-        batch.next_at = match batch.claimed.len() == found.tasks.len() {
-            true => found.next_at,
-            false => found.next_at.into_iter().chain(later(request).next_at).min(),
-        };
+        batch.next_at = found.next_at.into_iter().chain(later(request).next_at).min();
         Ok(batch)
     }
 
@@ -318,7 +325,7 @@ impl RedisStore {
 
     /// Takes those that wait; `None`: none of them is to be taken.
     async fn take_for(&self, mirror: &Mirror, ids: &[TaskId]) -> Result<Option<TakenTasks>> {
-        let found = self.database().waiting(&mirror.announced(), ids, false).await?;
+        let found = self.database().waiting(&mirror.announced(), ids).await?;
         if found.redis.is_none() {
             return Ok(None);
         }

@@ -30,37 +30,107 @@ local function read(id)
     return entry and parse(entry) or nil
 end
 
-local function remove(id)
-    local entry = redis.call('HGET', key('mirror:tasks'), id)
-    if not entry then return end
-    local pool = string.match(entry, '^%d+\t%d+\t%-?%d+\t%-?%d+\t([^\t]+)\t')
-    if pool then
-        redis.call('ZREM', key('mirror:line:' .. pool), id)
-        redis.call('ZREM', key('mirror:later'), id)
-    end
-    redis.call('HDEL', key('mirror:tasks'), id)
-    redis.call('HDEL', key('mirror:index'), id)
+-- Many at once: a call out of a script costs more than all that one member takes.
+local function in_parts(list, part)
+    for i = 1, #list, 1000 do part(unpack(list, i, math.min(i + 999, #list))) end
 end
 
-local function put(id, entry)
-    remove(id)
-    redis.call('HSET', key('mirror:tasks'), id, entry)
-    local e = parse(entry)
-    redis.call('HSET', key('mirror:index'), id, e.attempt .. ' ' .. e.generation)
-    if tonumber(e.run_at) > now then
-        redis.call('ZADD', key('mirror:later'), e.run_at, id)
-    else
-        redis.call('ZADD', key('mirror:line:' .. e.pool), e.order, id)
+local function tell(command, name, list)
+    in_parts(list, function(...) redis.call(command, key(name), ...) end)
+end
+
+-- Of each id what a hash has of it, or false.
+local function find(name, ids)
+    local all = {}
+    in_parts(ids, function(...)
+        for _, found in ipairs(redis.call('HMGET', key(name), ...)) do all[#all + 1] = found end
+    end)
+    return all
+end
+
+-- Takes ids out. `index`: what the index has of each: attempt, generation, whether it went to those
+-- of later, pool.
+local function remove_all(ids, index)
+    -- Otherwise somebody else wrote into one of them.
+    local sound = redis.call('HLEN', key('mirror:tasks')) == redis.call('HLEN', key('mirror:index'))
+    local gone, later, lines = {}, {}, {}
+    for i, id in ipairs(ids) do
+        local late, pool = string.match(index[i] or '', '^%d+ %d+ ([01]) (.+)$')
+        if pool then
+            lines[pool] = lines[pool] or {}
+            table.insert(lines[pool], id)
+        end
+        if late ~= '0' and (late or not sound) then later[#later + 1] = id end
+        if index[i] or not sound then gone[#gone + 1] = id end
+    end
+    for pool, line in pairs(lines) do tell('ZREM', 'mirror:line:' .. pool, line) end
+    tell('ZREM', 'mirror:later', later)
+    tell('HDEL', 'mirror:tasks', gone)
+    tell('HDEL', 'mirror:index', gone)
+end
+
+local function remove(id) remove_all({id}, find('mirror:index', {id})) end
+
+-- Puts entries in, each of another id. `had`: what the index has of these.
+local function put_all(ids, entries, had)
+    remove_all(ids, had)
+    local tasks, index, later, lines = {}, {}, {}, {}
+    for i, id in ipairs(ids) do
+        local attempt, generation, order, run_at, pool = string.match(entries[i],
+            '^(%d+)\t(%d+)\t(%-?%d+)\t(%-?%d+)\t([^\t]+)\t')
+        local late = tonumber(run_at) > now
+        local line, place = later, run_at
+        if not late then
+            lines[pool] = lines[pool] or {}
+            line, place = lines[pool], order
+        end
+        line[#line + 1] = place
+        line[#line + 1] = id
+        tasks[#tasks + 1] = id
+        tasks[#tasks + 1] = entries[i]
+        index[#index + 1] = id
+        index[#index + 1] = table.concat({attempt, generation, late and '1' or '0', pool}, ' ')
+    end
+    tell('HSET', 'mirror:tasks', tasks)
+    tell('HSET', 'mirror:index', index)
+    tell('ZADD', 'mirror:later', later)
+    for pool, line in pairs(lines) do tell('ZADD', 'mirror:line:' .. pool, line) end
+end
+
+local function put(id, entry) put_all({id}, {entry}, find('mirror:index', {id})) end
+
+-- Tombs: a push of an attempt below one comes too late. They lie in a slice for each minute, and are
+-- kept for another one at least: longer than a script may be under way.
+local TOMB_SLICES = 3
+local function slice(minute) return 'mirror:tombs:' .. text(minute % TOMB_SLICES) end
+
+-- Of each id the lowest attempt that may be pushed.
+local function tombs_of(ids)
+    local tombs = {}
+    for i = 1, #ids do tombs[i] = 0 end
+    for n = 0, TOMB_SLICES - 1 do
+        if redis.call('EXISTS', key(slice(n))) == 1 then
+            for i, found in ipairs(find(slice(n), ids)) do
+                if found then tombs[i] = math.max(tombs[i], tonumber(found) or 0) end
+            end
+        end
+    end
+    return tombs
+end
+
+local function bury_all(ids, attempts)
+    local minute, new = math.floor(now_ms / 60000), {}
+    for i, before in ipairs(tombs_of(ids)) do
+        new[#new + 1] = ids[i]
+        new[#new + 1] = text(math.max(before, attempts[i]))
+    end
+    tell('HSET', slice(minute), new)
+    if #new > 0 then
+        redis.call('PEXPIREAT', key(slice(minute)), text((minute + 2) * 60000))
     end
 end
 
--- A push of an attempt below it comes too late. Kept for longer than a script may be under way.
-local TOMBSTONE_MS = 120000
-local function bury(id, attempt)
-    local name = 'mirror:tomb:' .. id
-    local before = tonumber(get(name)) or 0
-    redis.call('SET', key(name), text(math.max(before, attempt)), 'PX', TOMBSTONE_MS)
-end
+local function bury(id, attempt) bury_all({id}, {attempt}) end
 
 -- A claim made in the dark: fence, attempt, generation, entry.
 local function claim_of(id)
@@ -70,10 +140,12 @@ local function claim_of(id)
     return {fence = fence, attempt = attempt, generation = generation, what = what}
 end
 
-local function end_claim(id)
-    redis.call('HDEL', key('mirror:claims'), id)
-    redis.call('ZREM', key('mirror:leases'), id)
-    redis.call('SREM', key('mirror:cancels'), id)
+local function are_claims() return redis.call('EXISTS', key('mirror:claims')) == 1 end
+
+local function end_claims(ids)
+    tell('HDEL', 'mirror:claims', ids)
+    tell('ZREM', 'mirror:leases', ids)
+    tell('SREM', 'mirror:cancels', ids)
 end
 
 -- The task that holds a schedule, until it is said to have ended.

@@ -1,9 +1,11 @@
--- Purpose: takes entries out that need not be here: id and "attempt generation" by turns.
-local count = 0
-for i = 5, #ARGV, 2 do
-    if redis.call('HGET', key('mirror:index'), ARGV[i]) == ARGV[i + 1] then
-        remove(ARGV[i])
-        count = count + 1
+-- Purpose: takes entries out that need not be here: id and what the index has of it by turns.
+local ids, gone, index = {}, {}, {}
+for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+for i, known in ipairs(find('mirror:index', ids)) do
+    if known == ARGV[4 + 2 * i] then
+        gone[#gone + 1] = ids[i]
+        index[#index + 1] = known
     end
 end
-return {'ok', text(count)}
+remove_all(gone, index)
+return {'ok', text(#gone)}

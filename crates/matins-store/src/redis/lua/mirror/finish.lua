@@ -7,7 +7,7 @@ for i = 5, #ARGV, 4 do
     local id, fence, again, entry = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
     local claim = claim_of(id)
     if claim and claim.fence == fence then
-        end_claim(id)
+        end_claims({id})
         if again ~= '' then put(id, again) end
         if entry ~= '' then journal(entry) end
         answer[#answer + 1] = '1'

@@ -8,20 +8,24 @@ if dark then
 elseif redis.call('XLEN', key('journal')) > 0 or redis.call('SCARD', key('mirror:dark')) > 0 then
     return {'guarded'}
 end
-local count = 0
-for i = 8, #ARGV, 3 do
-    local id, entry, holder = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+local ids = {}
+for i = 8, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+local tombs, claims = tombs_of(ids), are_claims() and find('mirror:claims', ids) or {}
+local count, new, entries, index = redis.call('HLEN', key('mirror:tasks')), {}, {}, {}
+for i, had in ipairs(find('mirror:index', ids)) do
+    local entry, holder = ARGV[6 + 3 * i], ARGV[7 + 3 * i]
     local attempt = tonumber(string.match(entry, '^(%d+)\t'))
-    local tomb = tonumber(get('mirror:tomb:' .. id)) or 0
-    local room = redis.call('HLEN', key('mirror:tasks')) < cap
-    if attempt >= tomb and room and not claim_of(id) then
-        put(id, entry)
+    if attempt >= tombs[i] and not claims[i] and count < cap then
+        if not had then count = count + 1 end
+        new[#new + 1] = ids[i]
+        entries[#entries + 1] = entry
+        index[#index + 1] = had
         if holder == '-' then
-            redis.call('HDEL', key('mirror:holders'), id)
+            redis.call('HDEL', key('mirror:holders'), ids[i])
         elseif holder ~= '' then
-            hold(id, holder)
+            hold(ids[i], holder)
         end
-        count = count + 1
     end
 end
-return {'ok', text(count)}
+put_all(new, entries, index)
+return {'ok', text(#new)}

@@ -8,18 +8,26 @@ local guarded = redis.call('XLEN', key('journal')) > 0
 for _, note in ipairs(redis.call('SMEMBERS', key('mirror:dark'))) do
     if not gone[note] then guarded = true end
 end
-local answer = {'ok'}
+local ids, attempts = {}, {}
 for i = 7 + n, #ARGV, 2 do
-    local id, attempt = ARGV[i], ARGV[i + 1]
-    local entry = read(id)
-    local found = entry and entry.attempt == attempt and entry.generation == generation
+    ids[#ids + 1] = ARGV[i]
+    attempts[#attempts + 1] = ARGV[i + 1]
+end
+local answer = {'ok'}
+local taken, index, after = {}, {}, {}
+for i, known in ipairs(find('mirror:index', ids)) do
+    local attempt, under = string.match(known or '', '^(%d+) (%d+) ')
+    local found = attempt == attempts[i] and under == generation
     if guarded and not found then
         answer[#answer + 1] = 'wait'
     else
-        remove(id)
-        end_claim(id)
-        bury(id, tonumber(attempt) + 1)
+        taken[#taken + 1] = ids[i]
+        index[#index + 1] = known
+        after[#after + 1] = tonumber(attempts[i]) + 1
         answer[#answer + 1] = found and 'found' or 'nothing'
     end
 end
+remove_all(taken, index)
+if are_claims() then end_claims(taken) end
+bury_all(taken, after)
 return answer
