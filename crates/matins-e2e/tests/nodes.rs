@@ -10,7 +10,7 @@ use matins_e2e::clock::FakeClock;
 use matins_e2e::process::Signal;
 use matins_e2e::wait::{holds_for, seconds};
 use matins_e2e::{Server, eventually, json, together};
-use matins_testbed::{Line, Postgres, Weather};
+use matins_testbed::{Line, Postgres, Redis, Weather};
 
 #[test]
 fn several_nodes() {
@@ -22,6 +22,7 @@ fn several_nodes() {
         ("a clock two minutes off", clock_off),
         ("broken connections", broken_connections),
         ("what a node costs that has nothing to do", idle_node),
+        ("the same with whole tasks in Redis", idle_node_with_redis),
     ]);
 }
 
@@ -233,10 +234,19 @@ fn broken_connections() {
 const FLEET: u32 = 50;
 const FLEET_CONNECTIONS: u32 = 200;
 
+fn idle_node() {
+    idle("");
+}
+
+fn idle_node_with_redis() {
+    let redis = Redis::start(&["--appendonly", "yes"]);
+    idle(&format!("redis: {}\n", redis.url()));
+}
+
 /// With default settings, of which a node has three pools, a schedule and a channel for alerts: at
 /// most two questions a second, and so few connections that a fleet gets by with 200. The server
 /// counts them. What begins and ends the transaction of a question travels with it.
-fn idle_node() {
+fn idle(more: &str) {
     let counting = ["shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=top"];
     let database = Postgres::start(&counting);
     let url = database.database("template1");
@@ -247,7 +257,7 @@ fn idle_node() {
          task_pools: {{a: {{max_workers: 4, task_types: [a]}}, \
          b: {{max_workers: 4, task_types: [b]}}}}\n\
          schedules: {{far: {{schedule: \"0 0 1 1 *\", type: a}}}}\n\
-         alerts: {{channels: {{log: {{kind: command, command: [\"true\"]}}}}}}\n"
+         alerts: {{channels: {{log: {{kind: command, command: [\"true\"]}}}}}}\n{more}"
     ));
     let ask = |sql: &str| -> u32 {
         let answer = database.sql("postgres", &sql.replace("$name", &name));
@@ -267,7 +277,7 @@ fn idle_node() {
     let each = format!("SELECT calls || ' ' || query {asked} ORDER BY calls DESC");
     let list = database.sql("postgres", &each);
     let rate = f64::from(questions) / took;
-    println!("idle: {rate:.2} questions a second");
+    println!("idle, {more:?}: {rate:.2} questions a second");
     assert!(rate <= 2.0, "{rate:.2} questions a second\n{list}");
     let connections = ask("SELECT count(*) FROM pg_stat_activity WHERE datname = '$name'");
     assert!((1..=3).contains(&connections), "{connections} connections");

@@ -26,7 +26,7 @@ use crate::progress::Beat;
 
 /// Between two looks while something is under way, and while nothing is.
 const BUSY: Duration = Duration::from_millis(500);
-pub(super) const IDLE: Duration = Duration::from_secs(5);
+pub(super) const IDLE: Duration = Duration::from_secs(10);
 /// What comes at once is looked at together.
 const BREATH: Duration = Duration::from_millis(100);
 

@@ -19,8 +19,9 @@ use super::{Core, reaper};
 pub(super) async fn run(core: Arc<Core>) {
     let beat = core.progress.watch("lookout", core.config.poll);
     let mut trouble = Trouble::of(&core, &beat);
-    // Nodes that start together do not look together.
-    let mut pause = core.config.poll.mul_f64(core.client.inner.clock.dice());
+    // Nodes that start together do not look together, nor do they come to it.
+    let dice = || core.client.inner.clock.dice();
+    let mut pause = core.config.poll.mul_f64(dice());
     let mut next = None;
     let mut upkeep: Option<Instant> = None;
     loop {
@@ -28,7 +29,7 @@ pub(super) async fn run(core: Arc<Core>) {
             () = core.quiet.cancelled() => return,
             () = producer::sleep_until(&core, next, pause, &beat) => {}
         }
-        pause = core.config.poll;
+        pause = core.config.poll.mul_f64(1.0 + dice() / 4.0);
         beat.doing("look");
         let due = upkeep
             .is_none_or(|at| at.elapsed() + core.config.poll > sweep_every(core.config.lease));

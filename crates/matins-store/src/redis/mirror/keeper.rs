@@ -12,7 +12,7 @@ use crate::postgres::member::Saying;
 
 /// Between two turns: while nothing is to be agreed on, in the dark, and otherwise. Whoever claims
 /// or looks finds out before that the regime is another one.
-const EVERY: Duration = Duration::from_secs(10);
+const EVERY: Duration = Duration::from_secs(12);
 const IN_THE_DARK: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_millis(250);
 

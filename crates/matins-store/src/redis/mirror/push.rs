@@ -23,7 +23,7 @@ use crate::postgres::marks::Mark;
 /// Between two readings, by whichever node; after one that found everything as it is; and between
 /// two looks for whether one is due.
 const EVERY: Duration = Duration::from_secs(10);
-const EVERY_IDLE: Duration = Duration::from_secs(20);
+const EVERY_IDLE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Tasks of one step.
