@@ -332,3 +332,24 @@ fn canaries_go_through_each_pool() {
     thread::sleep(seconds(7.0));
     assert!(quiet.api().list("type=matins.canary").is_empty());
 }
+
+/// Every loop but one turns, no hang is told, and still nothing comes out of a pool.
+#[test]
+fn a_pool_from_which_nothing_comes_back_is_told() {
+    let mut server = Server::builder()
+        .config(
+            "canary: 5s\nstall_after: 10m\nalerts: {rules: {canary: {after: 5s}}}\n\
+             task_pools:\n  narrow: {max_workers: 1, task_types: [nothing]}\n",
+        )
+        .prepare();
+    let park = server.folder().join("park");
+    server.set_variable("MATINS_PARK_LOOPS", &park.display().to_string());
+    fs::write(&park, "claimer:narrow").expect("the failpoint is set");
+    server.start();
+    let told = |pool: &str| {
+        let log = server.log_text();
+        log.lines().any(|line| line.contains("rule=\"canary\"") && line.contains(pool))
+    };
+    eventually("it is told", PATIENCE, || told("/narrow").then_some(()));
+    assert!(!told("/default"), "{}", server.log_text());
+}
