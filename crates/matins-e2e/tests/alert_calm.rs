@@ -12,8 +12,11 @@ use matins_testbed::{Postgres, Redis};
 #[test]
 fn an_outage_is_one_matter() {
     together(&[
-        ("PostgreSQL away", || outage(None)),
-        ("PostgreSQL away, Redis there", || outage(Some(&keeping()))),
+        ("PostgreSQL away", || outage(None, "", 1)),
+        ("PostgreSQL away, Redis there", || outage(Some(&keeping()), "", 3)),
+        ("and nothing runs from Redis", || {
+            outage(Some(&keeping()), "redis_mirror: off\n", 1);
+        }),
         ("the one who tells is killed", killed_teller),
         ("Redis away, too, and back last", || both_away(Last::Redis)),
         ("Redis away, too, and back first", || both_away(Last::Postgres)),
@@ -90,17 +93,16 @@ const EAGER: &str = "rules: {overdue: {after: 3s}, backlog: {after: 3s}, heartbe
 /// Schedules stand still, tasks wait, canaries do not come back, another node is not seen: it is
 /// told that the database is away and that it is back. Where nodes can agree through Redis, all of
 /// them together tell it once.
-fn outage(redis: Option<&Redis>) {
+fn outage(redis: Option<&Redis>, more: &str, tellers: usize) {
     let (postgres, stub) = (Postgres::start(&[]), ok());
-    let place = place(&postgres, redis);
+    let place = place(&postgres, redis) + more;
     let config = format!(
         "{place}canary: 5s\nalerts: {{channels: {{ops: {}}}, {EAGER}}}\nschedules:\n  tick: \
          {{schedule: '* * * * * *', type: command, timezone: UTC, grace: 1s, payload: {{argv: \
          ['true']}}}}\n{NARROW}",
         webhook(&stub)
     );
-    let tellers: Vec<Server> =
-        (0..if redis.is_some() { 3 } else { 1 }).map(|_| Server::with(&config)).collect();
+    let tellers: Vec<Server> = (0..tellers).map(|_| Server::with(&config)).collect();
     // Whoever has no channels leaves it to those who have.
     let _mute = Server::with(&place);
     // All have been seen for longer than somebody who only passes by: they look each ten seconds.
