@@ -139,14 +139,32 @@ impl Ways {
 
     /// The store does not take it. `Some`: it goes straight out.
     fn without_store(&mut self, alert: Alert) -> Option<Alert> {
-        if alert.resolved && !self.is_straight(&alert) {
-            self.ends.push(alert);
-            return None;
+        if is_event(alert.rule) {
+            return Some(alert);
         }
-        if !alert.resolved && !is_event(alert.rule) {
-            self.straight.insert((alert.rule, alert.subject.clone()));
+        let is_same = |end: &Alert| end.rule == alert.rule && end.subject == alert.subject;
+        match (alert.resolved, self.ends.iter().position(is_same)) {
+            (true, _) if self.is_straight(&alert) => Some(alert),
+            (true, _) => {
+                self.ends.push(alert);
+                None
+            }
+            // Nobody was told that it was over.
+            (false, Some(end)) => {
+                self.ends.remove(end);
+                None
+            }
+            (false, None) => {
+                self.straight.insert((alert.rule, alert.subject.clone()));
+                Some(alert)
+            }
         }
-        Some(alert)
+    }
+
+    fn told_straight(&mut self, alert: &Alert) {
+        if alert.resolved {
+            self.straight.remove(&(alert.rule, alert.subject.clone()));
+        }
     }
 }
 
@@ -173,15 +191,16 @@ async fn pass_on(
             match client.store().raise(shared.clone(), false).await {
                 Ok(()) => client.wake().ring_alerts(),
                 Err(error) => {
-                    tracing::warn!(%error, "alerts go straight out: the store does not take them");
+                    let before = straight.len();
                     straight.extend(shared.into_iter().filter_map(|one| ways.without_store(one)));
+                    if straight.len() > before {
+                        tracing::warn!(%error, "alerts go straight out: the store takes none");
+                    }
                 }
             }
         }
         for alert in straight {
-            if alert.resolved {
-                ways.straight.remove(&(alert.rule, alert.subject.clone()));
-            }
+            ways.told_straight(&alert);
             if unlisted.len() == UNLISTED_MAX {
                 unlisted.pop_front();
             }
@@ -223,5 +242,33 @@ impl LastFigures {
 
     pub(super) fn get(&self) -> Option<Arc<Figures>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+
+    #[test]
+    fn a_matter_ends_where_it_began() {
+        let begins = |subject| Alert::new(Rule::Redis, subject, Timestamp::UNIX_EPOCH);
+        let ends = |subject| Alert::resolved(Rule::Redis, subject, Timestamp::UNIX_EPOCH);
+        let mut ways = Ways::default();
+        // What the store has told: its end waits, and a new beginning is none.
+        assert_eq!(ways.without_store(ends("a")), None);
+        assert_eq!(ways.without_store(begins("a")), None);
+        assert!(ways.ends.is_empty() && !ways.is_straight(&ends("a")));
+        assert_eq!(ways.without_store(ends("a")), None);
+        assert_eq!(ways.ends, [ends("a")]);
+        // What began without it ends so, also when it is back.
+        assert_eq!(ways.without_store(begins("b")), Some(begins("b")));
+        assert!(ways.is_straight(&ends("b")));
+        assert_eq!(ways.without_store(ends("b")), Some(ends("b")));
+        ways.told_straight(&ends("b"));
+        assert!(!ways.is_straight(&begins("b")));
+        let event = Alert::new(Rule::WorkerLost, "w", Timestamp::UNIX_EPOCH);
+        assert_eq!(ways.without_store(event.clone()), Some(event.clone()));
+        assert!(!ways.is_straight(&event));
     }
 }
