@@ -23,12 +23,23 @@ mod version;
 mod waiting;
 mod watch;
 
+use std::time::Duration;
+
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::failure::Result;
 use crate::serve::Serve;
 use crate::session::{Global, Session};
 use crate::supervise::leash::Leash;
+
+/// A length of time as an argument.
+fn duration(text: &str) -> std::result::Result<Duration, String> {
+    match matins_core::duration::parse(text) {
+        Ok(Duration::ZERO) => Err("must be longer than nothing".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 /// Durable background tasks and cron schedules.
 #[derive(Debug, Parser)]

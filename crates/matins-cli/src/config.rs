@@ -230,14 +230,15 @@ impl Sources {
         let base = file.as_ref().and_then(|f| f.parent().map(Path::to_owned)).unwrap_or_else(here);
         let (tree, problems) = yaml::parse(&source);
         let broken = tree.is_none() && !problems.is_empty();
-        let problems = Mutex::new(problems);
-        let reader = Reader { env, base, need_secrets: self.need_secrets, problems };
+        let (problems, hidden) = (Mutex::new(problems), Mutex::default());
+        let reader = Reader { env, base, need_secrets: self.need_secrets, problems, hidden };
         let root = self.overlaid(tree, env);
         let mut config = if broken { None } else { config(&Cursor::root(&reader, &root)) };
         let problems = reader.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let hidden = reader.hidden.into_inner().unwrap_or_else(PoisonError::into_inner);
         match config.take() {
             Some(config) if problems.is_empty() => Ok(Config { file, source, ..config }),
-            _ => Err(ConfigError::new(file.as_deref(), source, problems)),
+            _ => Err(ConfigError::new(file.as_deref(), source, problems).hide(hidden)),
         }
     }
 

@@ -7,9 +7,6 @@ use std::time::Duration;
 pub const KIND: &str = "matins.canary";
 pub const TAG: &str = "canary";
 
-/// How long one may take while its pool has room.
-pub const LIMIT: Duration = Duration::from_secs(60);
-
 /// What is known of a pool when its canary is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
@@ -29,12 +26,12 @@ pub enum Verdict {
     Silent,
 }
 
-/// Judges a canary that was sent `age` ago. One behind tasks that fill its pool is late for a
-/// reason that others tell of.
-pub fn judge(came_back: bool, age: Duration, pool: Pool) -> Verdict {
+/// Judges a canary that has been waited for so long, of which `patience` is allowed. One behind
+/// tasks that fill its pool is late for a reason that others tell of.
+pub fn judge(came_back: bool, waited: Duration, patience: Duration, pool: Pool) -> Verdict {
     if came_back {
         Verdict::Sings
-    } else if age < LIMIT || pool.is_stopped || !pool.has_room {
+    } else if waited < patience || pool.is_stopped || !pool.has_room {
         Verdict::Waits
     } else {
         Verdict::Silent
@@ -47,11 +44,13 @@ mod tests {
 
     #[test]
     fn a_full_or_stopped_pool_silences_its_canary_for_a_reason() {
-        let open = Pool { has_room: true, is_stopped: false };
-        assert_eq!(judge(true, LIMIT * 9, open), Verdict::Sings);
-        assert_eq!(judge(false, LIMIT / 2, open), Verdict::Waits);
-        assert_eq!(judge(false, LIMIT, open), Verdict::Silent);
-        assert_eq!(judge(false, LIMIT, Pool { has_room: false, ..open }), Verdict::Waits);
-        assert_eq!(judge(false, LIMIT, Pool { is_stopped: true, ..open }), Verdict::Waits);
+        let (patience, open) =
+            (Duration::from_secs(60), Pool { has_room: true, is_stopped: false });
+        let judge = |came_back, waited, pool| judge(came_back, waited, patience, pool);
+        assert_eq!(judge(true, patience * 9, open), Verdict::Sings);
+        assert_eq!(judge(false, patience / 2, open), Verdict::Waits);
+        assert_eq!(judge(false, patience, open), Verdict::Silent);
+        assert_eq!(judge(false, patience, Pool { has_room: false, ..open }), Verdict::Waits);
+        assert_eq!(judge(false, patience, Pool { is_stopped: true, ..open }), Verdict::Waits);
     }
 }

@@ -624,6 +624,12 @@ pub trait Store: Queue + Timetables + Records + Outbox {
     /// A trivial round trip on a path of its own, so that it answers while the store works.
     async fn ping(&self) -> Result<()>;
 
+    /// Takes or keeps, for `lasts`, the right to tell people that the store is away. `false`:
+    /// another node has it. A store without a part in which nodes could agree gives it to each.
+    async fn may_tell_of_outage(&self, _node_id: &str, _lasts: Duration) -> Result<bool> {
+        Ok(true)
+    }
+
     /// The clock that instants are to be taken from, where several machines share the store;
     /// `None`: that of the host.
     async fn clock(&self) -> Result<Option<Timestamp>> {

@@ -218,7 +218,7 @@ fn a_channel_that_is_shut_is_left_alone_and_the_others_hear_of_it() {
     assert_eq!(mail, expected);
     // Whoever repairs it and starts anew gets what was missed.
     play.answer.clear();
-    play.desk.resume(false, &play.policy, at(2_000));
+    play.desk.resume(|_| false, &play.policy, at(2_000));
     play.until(2_000, 2_010);
     let chat: Vec<_> = play.to("chat")[1..].iter().flat_map(|(_, m)| m.clone()).collect();
     let subjects: Vec<_> = chat.iter().map(|(_, subject, ..)| subject.as_str()).collect();
@@ -298,7 +298,7 @@ fn what_was_being_sent_when_the_sender_died_is_sent_once_more() {
     // Killed here: after sending, before recording.
     play.desk = Desk::read(&stored).unwrap();
     assert!(play.desk.orders(&play.policy, at(2)).is_empty(), "it is on its way");
-    play.desk.resume(false, &play.policy, at(3));
+    play.desk.resume(|_| false, &play.policy, at(3));
     play.until(3, 100);
     assert_eq!(play.to("ops").len(), 1, "once more, and not again");
     assert_eq!(play.to("ops")[0].1[0].2, 1);
@@ -310,7 +310,7 @@ fn a_state_that_nobody_confirms_after_a_restart_is_over() {
     play.raise(Alert::new(Rule::Store, "sqlite", at(0)));
     play.raise(Alert::new(Rule::Stalled, "scheduler", at(0)));
     play.until(0, 5);
-    play.desk.resume(true, &play.policy, at(10));
+    play.desk.resume(|_| true, &play.policy, at(10));
     play.raise(Alert::new(Rule::Stalled, "scheduler", at(20)));
     play.until(20, 400);
     let over: Vec<_> =
@@ -360,7 +360,7 @@ fn what_waits_for_a_channel_that_is_taken_away_is_told_by_the_others() {
         play.policy = policy([channel("new")]);
         match restarted {
             false => play.desk.reopen(&play.policy),
-            true => play.desk.resume(false, &play.policy, at(11)),
+            true => play.desk.resume(|_| false, &play.policy, at(11)),
         }
         play.until(11, 20);
         assert_eq!(play.to("new"), [(11, vec![(Rule::DeadLetter, "sync".to_owned(), 1, false)])]);

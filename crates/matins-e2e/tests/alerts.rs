@@ -70,7 +70,10 @@ fn killed_between_sending_and_recording_it_is_told_once_more_and_no_more() {
         let slow = SLOW.swap(0, Ordering::SeqCst);
         Answer::new(200, "").after(seconds(slow as f64 * 8.0))
     });
-    let mut server = Server::with(&format!("alerts: {{channels: {{ops: {}}}}}\n", webhook(&stub)));
+    // What is read twice would soon be told twice.
+    let rules = "rules: {dead_letter: {digest: 2s}}";
+    let config = format!("alerts: {{channels: {{ops: {}}}, {rules}}}\n", webhook(&stub));
+    let mut server = Server::with(&config);
     die(&server.api(), "sync", 3);
     eventually("it is being sent", seconds(20.0), || (stub.count() == 1).then_some(()));
     server.restart();

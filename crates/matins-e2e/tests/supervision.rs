@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ use rusqlite::Connection;
 /// Settings under which a hang is noticed soon.
 const QUICK: &str = "stall_after: 3s\nheartbeat: 1s\nlease: 4s\n\
     schedules:\n  tick: {schedule: \"* * * * * *\", type: command, payload: {argv: [\"true\"]}}\n";
+
+/// Servers with a parked loop. They mostly wait.
+const PARKED_AT_ONCE: usize = 6;
 
 /// For what takes seconds on a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,13 +141,20 @@ fn both_killed() {
 /// started anew.
 #[test]
 fn a_loop_that_hangs_is_named_and_the_process_started_again() {
-    for some in loops().chunks(4) {
-        thread::scope(|scope| {
-            for name in some {
-                scope.spawn(move || parked(name));
-            }
-        });
-    }
+    let loops = Mutex::new(loops());
+    thread::scope(|scope| {
+        for _ in 0..PARKED_AT_ONCE {
+            scope.spawn(|| {
+                while let Some(name) = next(&loops) {
+                    parked(&name);
+                }
+            });
+        }
+    });
+}
+
+fn next(loops: &Mutex<Vec<String>>) -> Option<String> {
+    loops.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }
 
 /// All that a server has.
@@ -293,7 +304,7 @@ fn a_starved_server_is_not_taken_for_a_hung_one() {
     let mut burners: Vec<_> = (0..8)
         .map(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh"))
         .collect();
-    let steady = wait_for(seconds(25.0), || (server.served_by() != Some(first)).then_some(()));
+    let steady = wait_for(seconds(18.0), || (server.served_by() != Some(first)).then_some(()));
     for burner in &mut burners {
         let _ = burner.kill();
         let _ = burner.wait();
@@ -415,39 +426,44 @@ fn it_is_fit_to_be_the_first_process() {
     eventually("it ends", PATIENCE, || (!process::alive(first)).then_some(()));
 }
 
+#[test]
+fn a_store_that_is_away_is_no_hang_and_one_that_answers_with_errors_is() {
+    together(&[
+        ("it refuses", || store_away(Weather::Refused)),
+        ("it is silent", || store_away(Weather::Silent)),
+        ("it is away at a start", store_away_at_a_start),
+        ("it answers with errors alone", nothing_but_errors),
+    ]);
+}
+
 /// A database that is away is no hang: nothing is restarted, for longer than a hang may last, and
 /// when it is back nothing is taken for one either.
-#[test]
-fn a_store_that_is_away_restarts_nobody() {
+fn store_away(weather: Weather) {
     let postgres = Postgres::shared();
     let url = postgres.database("template1");
-    for weather in [Weather::Refused, Weather::Silent] {
-        let line = Line::to(postgres.port());
-        let through = url.replace(&format!(":{}", postgres.port()), &format!(":{}", line.port()));
-        assert_ne!(url, through);
-        let server = supervised()
-            .config(&format!(
-                "store: {through}\nallow_commands: any\nstall_after: 20s\nheartbeat: 1s\n"
-            ))
-            .start();
-        let (api, first) = (server.api(), child(&server));
-        line.set(weather);
-        eventually("it says degraded", PATIENCE, || {
-            let (status, body) = api.health();
-            (status == 200 && body["status"] == "degraded").then_some(())
-        });
-        holds_for("nobody is restarted", seconds(30.0), || server.served_by() == Some(first));
-        line.set(Weather::Fine);
-        eventually("it is ready again", PATIENCE, || server.ready().then_some(()));
-        let id = api.shell("true", &json!({})).id().to_owned();
-        api.wait_state(&id, "completed", PATIENCE);
-        holds_for("nor after", seconds(25.0), || server.served_by() == Some(first));
-    }
+    let line = Line::to(postgres.port());
+    let through = url.replace(&format!(":{}", postgres.port()), &format!(":{}", line.port()));
+    assert_ne!(url, through);
+    let config =
+        format!("store: {through}\nallow_commands: any\nstall_after: 10s\nheartbeat: 1s\n");
+    let server = supervised().config(&config).start();
+    let (api, first) = (server.api(), child(&server));
+    line.set(weather);
+    eventually("it says degraded", PATIENCE, || {
+        let (status, body) = api.health();
+        (status == 200 && body["status"] == "degraded").then_some(())
+    });
+    // Longer than a hang, with its last warning, may last.
+    holds_for("nobody is restarted", seconds(20.0), || server.served_by() == Some(first));
+    line.set(Weather::Fine);
+    eventually("it is ready again", PATIENCE, || server.ready().then_some(()));
+    let id = api.shell("true", &json!({})).id().to_owned();
+    api.wait_state(&id, "completed", PATIENCE);
+    holds_for("nor after", seconds(20.0), || server.served_by() == Some(first));
 }
 
 /// A store that is away when the server has to be started again is waited for: that is no crash.
-#[test]
-fn a_start_without_its_store_is_no_crash_loop() {
+fn store_away_at_a_start() {
     let postgres = Postgres::shared();
     let url = postgres.database("template1");
     let line = Line::to(postgres.port());
@@ -468,8 +484,7 @@ fn a_start_without_its_store_is_no_crash_loop() {
 
 /// A loop whose every call is answered with an error does not turn: it is told, and restarted, and
 /// when restarts do not help that is told, too. Whoever mends the store has nothing else to do.
-#[test]
-fn a_loop_that_gets_nothing_but_errors_is_told_and_restarted() {
+fn nothing_but_errors() {
     let postgres = Postgres::shared();
     let url = postgres.database("template1");
     let name = url.rsplit('/').next().expect("a name");

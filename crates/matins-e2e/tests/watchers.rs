@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use matins_e2e::process::Signal;
+use matins_e2e::process::{self, Signal};
 use matins_e2e::stub::Answer;
 use matins_e2e::wait::seconds;
 use matins_e2e::{Server, Stub, eventually, holds_for, json};
@@ -70,6 +70,21 @@ fn a_heartbeat_that_stands_still_is_told_and_the_scheduler_restarted() {
     assert_eq!(fs::read_to_string(&restarts).expect("it was restarted"), "again\n");
     server.signal(Signal::CONT);
     monitor.says("alert is over", 1);
+}
+
+/// Whoever ends the monitor need not wait for a restart command that hangs.
+#[test]
+fn the_monitor_ends_in_the_middle_of_a_restart() {
+    let server = Server::builder().prepare();
+    let log = server.folder().join("watch.log");
+    let mut command = Command::new(matins_e2e::binary::matins());
+    command.current_dir(server.folder()).args(["--server", &server.url()]);
+    let mut monitor = Monitor::start(command, &log, &["--restart-command", "sleep 100"]);
+    monitor.says("restarting the scheduler", 1);
+    process::signal(monitor.child.id(), Signal::TERM);
+    let ended = || monitor.child.try_wait().expect("a child can be waited for");
+    let status = eventually("it ends", seconds(8.0), ended);
+    assert!(status.success(), "{status}");
 }
 
 /// Over HTTP the server speaks for its loops; one that is gone is silent.
@@ -331,4 +346,25 @@ fn canaries_go_through_each_pool() {
     let quiet = Server::with("canary: off\n");
     thread::sleep(seconds(7.0));
     assert!(quiet.api().list("type=matins.canary").is_empty());
+}
+
+/// Every loop but one turns, no hang is told, and still nothing comes out of a pool.
+#[test]
+fn a_pool_from_which_nothing_comes_back_is_told() {
+    let mut server = Server::builder()
+        .config(
+            "canary: 5s\nstall_after: 10m\nalerts: {rules: {canary: {after: 5s}}}\n\
+             task_pools:\n  narrow: {max_workers: 1, task_types: [nothing]}\n",
+        )
+        .prepare();
+    let park = server.folder().join("park");
+    server.set_variable("MATINS_PARK_LOOPS", &park.display().to_string());
+    fs::write(&park, "claimer:narrow").expect("the failpoint is set");
+    server.start();
+    let told = |pool: &str| {
+        let log = server.log_text();
+        log.lines().any(|line| line.contains("rule=\"canary\"") && line.contains(pool))
+    };
+    eventually("it is told", PATIENCE, || told("/narrow").then_some(()));
+    assert!(!told("/default"), "{}", server.log_text());
 }

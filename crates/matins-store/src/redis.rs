@@ -91,6 +91,9 @@ use crate::postgres::{self, PostgresStore};
 /// How long a heartbeat is shown.
 const HEARTBEAT_SECONDS: u64 = 120;
 
+/// The node that tells people that PostgreSQL is away.
+const TELLER: &str = "outage:teller";
+
 /// How it is reached.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -253,7 +256,7 @@ impl RedisStore {
             .map(|name| format!("task:{name}"))
             .into();
         names.extend(["store_id", "drift", "reconciled", "reconciling"].map(str::to_owned));
-        names.extend(["journal", "journal:tasks", "journal:refused"].map(str::to_owned));
+        names.extend(["journal", "journal:tasks", "journal:refused", TELLER].map(str::to_owned));
         names.extend(mirror::names());
         for pool in self.store.pools().await? {
             names.extend([format!("task:pending:{pool}"), format!("mirror:line:{pool}")]);

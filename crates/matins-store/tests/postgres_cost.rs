@@ -14,7 +14,7 @@ use matins_core::retry::RetryPolicy;
 use matins_core::store::{
     ClaimBatch, ClaimRequest, Queue as _, Records as _, Retention, Store as _, TaskFilter, Types,
 };
-use matins_core::task::{NewTask, State, TaskId, WorkerId};
+use matins_core::task::{ErrorClass, NewTask, State, TaskError, TaskId, WorkerId};
 use matins_core::{Json, store::Settled};
 use matins_store::PostgresStore;
 use matins_store::postgres::Options;
@@ -253,6 +253,36 @@ async fn a_page_of_any_list_looks_at_little_more_than_itself() {
             let rows = (read().await - before) / ASKED;
             assert!(rows < 1_000, "{rows} rows for a page of {filter:?} from {cursor:?}");
         }
+    }
+    bed.end().await;
+}
+
+/// What runs and what has failed is on the first page of its list, also behind more others than a
+/// page looks at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_runs_or_failed_is_found_behind_any_backlog() {
+    let bed = Bed::new(Filling { pending: 220_000, ..Filling::default() }).await;
+    // The first in line, which were accepted first.
+    let batch = bed.claim(20).await;
+    let (running, failing) = batch.claimed.split_at(15);
+    let now = Timestamp::now();
+    let error = TaskError::new(ErrorClass::Permanent, "403");
+    let failed = || Outcome::Failed { error: error.clone(), permanent: true, retry_after: None };
+    let items = failing.iter().map(|claimed| {
+        settle(claimed, failed(), Trace::default(), &RetryPolicy::default(), now, 0.0)
+    });
+    bed.store.settle(items.collect()).await.unwrap();
+    for (state, expected) in [(State::Running, running), (State::Failed, failing)] {
+        let mut expected: Vec<TaskId> = expected.iter().map(|one| one.task.id).collect();
+        expected.reverse();
+        let filter = TaskFilter { states: vec![state], ..TaskFilter::default() };
+        let page = PageRequest { limit: 50, cursor: None };
+        let found = bed.store.tasks(&filter, &page).await.unwrap();
+        assert_eq!(found.items.iter().map(|task| task.id).collect::<Vec<_>>(), expected);
+        assert_eq!(found.next, None);
+        let other = TaskFilter { kind: Some("other".to_owned()), ..filter };
+        let found = bed.store.tasks(&other, &page).await.unwrap();
+        assert!(found.items.is_empty() && found.next.is_none());
     }
     bed.end().await;
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use matins_conformance::lab::{Lab, at, done, id, request, task};
-use matins_core::store::{ClaimRequest, Records as _, Store};
+use matins_core::store::{ClaimRequest, Records as _, Store, StoreError};
 use matins_core::task::TaskId;
 use matins_store::redis::{Options, Times};
 use matins_store::{PostgresStore, RedisStore, postgres};
@@ -104,6 +104,26 @@ async fn tasks_are_claimed_through_hints() {
     assert_eq!(order, (0..50).map(id).collect::<Vec<_>>(), "in the order they were accepted");
     assert_eq!(bed.store.claimed().0, hinted + 50);
     assert_eq!(Redis::shared().ask(&["zcard", &line]), "0");
+}
+
+/// One node at a time has the right to tell of an outage, and one that is silent loses it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_right_to_tell_is_one_nodes_until_it_lapses() {
+    let mut redis = Redis::start(&[]);
+    let bed = bed(&redis.url(), "right:", ground::patient()).await;
+    until("Redis is there", || bed.is_up()).await;
+    let long = Duration::from_secs(600);
+    let asks = async |node, lasts| bed.store.may_tell_of_outage(node, lasts).await;
+    assert!(asks("a", long).await.unwrap() && asks("a", long).await.unwrap());
+    assert!(!asks("b", long).await.unwrap());
+    assert!(asks("a", Duration::from_millis(50)).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(asks("b", long).await.unwrap() && !asks("a", long).await.unwrap());
+    redis.kill();
+    assert!(matches!(asks("b", long).await, Err(StoreError::Unavailable(_))));
+    redis.start_again();
+    until("Redis is back", || bed.is_up()).await;
+    assert!(asks("a", long).await.unwrap(), "what Redis forgot is free");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -138,14 +138,16 @@ impl Postgres {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// A session that stays, with what it did: a lock, an open transaction.
+    /// A session that stays, with what it did: a lock, an open transaction. In a deadlock it is the
+    /// other one that gives way.
     pub fn session(&self, database: &str, statements: &str) -> Session {
         let mut psql = Command::new(self.bin.join("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]).arg(self.url(database));
         let mut child =
             psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql can be started");
         let mut orders = child.stdin.take().expect("stdin is a pipe");
-        writeln!(orders, "{statements};\n\\echo ready").expect("psql reads");
+        writeln!(orders, "SET deadlock_timeout = '1min';\n{statements};\n\\echo ready")
+            .expect("psql reads");
         let said = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
         assert!(said.lines().map_while(Result::ok).any(|line| line == "ready"), "{statements}");
         Session { child, _orders: orders }

@@ -11,7 +11,7 @@ use clap::Args;
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, queue, style, terminal};
 
-use super::{pool, status};
+use super::{duration, pool, status};
 use crate::door::Request;
 use crate::failure::{Failure, Result};
 use crate::output::{self, Output, Tone, text, time};
@@ -22,11 +22,14 @@ use crate::views::{Groups, Pools, Status, TaskPage};
 const TASKS: usize = 15;
 const GROUPS: usize = 5;
 
+/// More often is no use to anybody who looks.
+const EVERY_MIN: Duration = Duration::from_millis(200);
+
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// Seconds between two looks
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    every: f64,
+    /// Between two looks
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    every: Duration,
     /// Print one frame and end
     #[arg(long)]
     once: bool,
@@ -39,7 +42,7 @@ impl Top {
         if self.once || !std::io::stdout().is_terminal() {
             return output::line(&frame(&session, &mut pace).await?);
         }
-        let every = Duration::from_secs_f64(self.every.clamp(0.2, 3_600.0));
+        let every = self.every.max(EVERY_MIN);
         let screen = Screen::open()?;
         loop {
             let drawn = match frame(&session, &mut pace).await {

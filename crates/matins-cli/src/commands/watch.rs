@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::duration;
 use crate::config::{Config, RedisPlace, Sources};
 use crate::failure::{Failure, Result};
 use crate::session::Global;
@@ -45,14 +46,6 @@ pub(crate) struct Watch {
     restart_command: Option<String>,
 }
 
-fn duration(text: &str) -> std::result::Result<Duration, String> {
-    match matins_core::duration::parse(text) {
-        Ok(Duration::ZERO) => Err("must be longer than nothing".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 impl Watch {
     pub(crate) async fn run(self, global: &Global) -> Result<()> {
         let config = Sources { need_secrets: true, ..global.sources() }.load()?;
@@ -69,20 +62,25 @@ impl Watch {
         let mut monitor = Monitor::new(after, self.restart_command.is_some());
         let began = Instant::now();
         tracing::info!(place = place.shown(), after = after.as_secs(), "watching");
-        loop {
-            let sight = match tokio::time::timeout(LOOK_LIMIT, place.look()).await {
-                Ok(sight) => sight,
-                Err(_) => place.unanswered(),
-            };
-            for act in monitor.look(sight, began.elapsed()) {
-                self.carry_out(act, &place, &teller.alerts).await;
+        let watching = async {
+            loop {
+                let sight = match tokio::time::timeout(LOOK_LIMIT, place.look()).await {
+                    Ok(sight) => sight,
+                    Err(_) => place.unanswered(),
+                };
+                for act in monitor.look(sight, began.elapsed()) {
+                    self.carry_out(act, &place, &teller.alerts).await;
+                }
+                tokio::time::sleep(self.every).await;
             }
-            tokio::select! {
-                _ = end.recv() => return teller.stop().await,
-                _ = interrupt.recv() => return teller.stop().await,
-                () = tokio::time::sleep(self.every) => {}
-            }
+        };
+        // Also in the middle of a look, or of a restart command that takes long.
+        tokio::select! {
+            _ = end.recv() => {}
+            _ = interrupt.recv() => {}
+            () = watching => {}
         }
+        teller.stop().await
     }
 
     async fn carry_out(&self, act: Act, place: &Place, alerts: &Alerts) {

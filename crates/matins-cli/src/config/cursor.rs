@@ -2,7 +2,7 @@
 //! goes on, so that one look shows everything that is wrong.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -29,9 +29,17 @@ pub(crate) struct Reader<'a> {
     /// file whose secrets belong to the server alone.
     pub(crate) need_secrets: bool,
     pub(crate) problems: Mutex<Vec<Problem>>,
+    /// Where the file has what may be a secret.
+    pub(crate) hidden: Mutex<Vec<Range<usize>>>,
 }
 
 impl Reader<'_> {
+    fn hide(&self, place: &Place) {
+        if let Place::File(bytes) = place {
+            self.hidden.lock().unwrap_or_else(PoisonError::into_inner).push(bytes.clone());
+        }
+    }
+
     pub(crate) fn note(&self, problem: Problem) {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
     }
@@ -238,15 +246,15 @@ impl<'a> Cursor<'a> {
 
     /// A value that may be a secret: as written, or by reference (`env:NAME`, `file:PATH`).
     pub(crate) fn setting(&self) -> Option<Setting> {
-        self.setting_if(self.reader.need_secrets)
+        self.setting_if(self.reader.need_secrets, |_| true)
     }
 
-    /// The same of what every command needs.
+    /// The same of an address that every command needs, and that mostly has no secret in it.
     pub(crate) fn needed_setting(&self) -> Option<Setting> {
-        self.setting_if(true)
+        self.setting_if(true, has_password)
     }
 
-    fn setting_if(&self, needed: bool) -> Option<Setting> {
+    fn setting_if(&self, needed: bool, is_hidden: impl Fn(&str) -> bool) -> Option<Setting> {
         let text = self.text()?;
         let (found, hint) = if let Some(name) = text.strip_prefix("env:") {
             let found = (self.reader.env)(name);
@@ -256,6 +264,9 @@ impl<'a> Cursor<'a> {
             let hint = "may this user read it? Run it as the user of the server";
             (read_secret(&self.resolve(Path::new(path))), hint.to_owned())
         } else {
+            if is_hidden(&text) {
+                self.reader.hide(&self.node.place);
+            }
             return Some(Setting::plain(text));
         };
         match found {
@@ -401,6 +412,11 @@ fn one_of(names: &[&str]) -> String {
         [one] => (*one).to_owned(),
         [before @ .., last] => format!("{} or {last}", before.join(", ")),
     }
+}
+
+pub(crate) fn has_password(address: &str) -> bool {
+    let user = address.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+    user.is_some_and(|(user, _)| user.contains(':')) || address.contains("password=")
 }
 
 fn read_secret(path: &Path) -> Result<String, String> {

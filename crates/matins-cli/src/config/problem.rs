@@ -1,6 +1,7 @@
 //! What is wrong with a configuration: which key, where it stands, what was expected.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use unicode_width::UnicodeWidthChar;
@@ -54,6 +55,8 @@ impl Problem {
 pub(crate) struct ConfigError {
     pub(crate) file: Option<PathBuf>,
     pub(crate) source: String,
+    /// Bytes of the source that nobody is shown: a message ends in a log.
+    pub(crate) hidden: Vec<Range<usize>>,
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -64,7 +67,12 @@ impl ConfigError {
         // Parts of a file are read side by side, and a merged mapping is read once for each that
         // it is merged into: at one place the order of their names decides.
         problems.sort_by(|a, b| (a.rank(), &a.path).cmp(&(b.rank(), &b.path)));
-        Self { file: file.map(Path::to_owned), source, problems }
+        Self { file: file.map(Path::to_owned), source, hidden: Vec::new(), problems }
+    }
+
+    pub(crate) fn hide(mut self, hidden: Vec<Range<usize>>) -> Self {
+        self.hidden = hidden;
+        self
     }
 
     fn file_name(&self) -> String {
@@ -82,7 +90,7 @@ impl ConfigError {
             Place::File(bytes) => {
                 let spot = Spot::find(&self.source, bytes.start);
                 write!(f, "{}:{}:{}: {what}", self.file_name(), spot.line, spot.column)?;
-                write!(f, "\n{}", spot.snippet(bytes.len()))?;
+                write!(f, "\n{}", spot.snippet(bytes.len(), &self.hidden))?;
             }
         }
         if let Some((Place::File(bytes), what)) = &problem.other {
@@ -111,6 +119,8 @@ impl fmt::Display for ConfigError {
 
 /// A position in a text, for people: lines and columns count from 1, columns in characters.
 struct Spot<'a> {
+    /// Byte at which the line begins.
+    begin: usize,
     line: usize,
     column: usize,
     text: &'a str,
@@ -125,6 +135,7 @@ impl<'a> Spot<'a> {
         let begin = source[..byte].rfind('\n').map_or(0, |at| at + 1);
         let end = source[byte..].find('\n').map_or(source.len(), |at| byte + at);
         Self {
+            begin,
             line: source[..begin].matches('\n').count() + 1,
             column: source[begin..byte].chars().count() + 1,
             text: source[begin..end].trim_end_matches('\r'),
@@ -132,26 +143,31 @@ impl<'a> Spot<'a> {
     }
 
     /// The line with a caret below: as wide as the value, on this line.
-    fn snippet(&self, bytes: usize) -> String {
+    fn snippet(&self, bytes: usize, hidden: &[Range<usize>]) -> String {
         let number = self.line.to_string();
         let gutter = " ".repeat(number.len());
-        let shown: String = self.text.chars().take(LINE_CHARS_MAX).map(visible).collect();
+        let is_hidden = |byte: usize| hidden.iter().any(|range| range.contains(&byte));
+        let line = self.text.char_indices().take(LINE_CHARS_MAX);
+        let line = line.map(|(at, c)| match is_hidden(self.begin + at) {
+            true => (c.len_utf8(), '*'),
+            false => (c.len_utf8(), visible(c)),
+        });
+        let line: Vec<(usize, char)> = line.collect();
+        let shown: String = line.iter().map(|(_, c)| *c).collect();
         let mut text = format!("{gutter} |\n{number} | {shown}\n{gutter} | ");
-        let before = self.text.chars().take(self.column - 1).take(LINE_CHARS_MAX);
-        for c in before {
-            let _ = write!(text, "{}", " ".repeat(visible(c).width().unwrap_or(1)));
-        }
+        let width = |c: char| c.width().unwrap_or(1);
+        let (before, from) = line.split_at((self.column - 1).min(line.len()));
+        text.push_str(&" ".repeat(before.iter().map(|(_, c)| width(*c)).sum()));
         let mut left = bytes;
-        let mut width = 0;
-        let room = LINE_CHARS_MAX.saturating_sub(self.column - 1);
-        for c in self.text.chars().skip(self.column - 1).take(room) {
+        let mut marked = 0;
+        for (bytes, c) in from {
             if left == 0 {
                 break;
             }
-            left = left.saturating_sub(c.len_utf8());
-            width += visible(c).width().unwrap_or(1);
+            left = left.saturating_sub(*bytes);
+            marked += width(*c);
         }
-        text.push_str(&"^".repeat(width.max(1)));
+        text.push_str(&"^".repeat(marked.max(1)));
         text
     }
 }

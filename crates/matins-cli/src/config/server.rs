@@ -11,7 +11,7 @@ use matins_runtime::engine::Traces;
 use matins_runtime::executors::Setting;
 use matins_server::auth::Role;
 
-use super::cursor::{Cursor, Table};
+use super::cursor::{Cursor, Table, has_password};
 use super::problem::Problem;
 use super::reference;
 use super::yaml::Value;
@@ -51,7 +51,7 @@ pub(crate) fn store(at: &Cursor<'_>) -> Option<StoreLocation> {
     }
     let problem = at.problem("expected sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE");
     at.reader.note(match text.split_once("://") {
-        _ if location.secret => problem,
+        _ if location.secret || has_password(text) => problem,
         Some((_, rest)) => problem.hint(format!("did you mean postgres://{rest}?")),
         None => problem.hint(format!("did you mean sqlite:{text}?")),
     });

@@ -116,7 +116,7 @@ fn a_problem_says_where_what_and_what_instead() {
         error("tasks:\n  通知: {executor: http, url: 'http://a', max_retrys: 3}\n"),
         "matins.yaml:2:41: tasks.通知.max_retrys: unknown key
   |
-2 |   通知: {executor: http, url: 'http://a', max_retrys: 3}
+2 |   通知: {executor: http, url: **********, max_retrys: 3}
   |                                           ^^^^^^^^^^
   = hint: did you mean max_retries?"
     );
@@ -389,6 +389,20 @@ fn environment_beats_file_and_flags_beat_both() {
     let env = |name: &str| (name == "MATINS_STORE").then(|| "sqlite:/env.db".to_owned());
     let config = sources.read(None, String::new(), &env).unwrap();
     assert_eq!(config.store, StoreLocation::Sqlite("/flag.db".into()));
+}
+
+/// What is wrong with a file is said in logs, too.
+#[test]
+fn a_problem_shows_no_secret_that_stands_beside_it() {
+    let config = "alerts: {channels: {ops: {kind: webhook, url: 'https://h/S3KR1T', secret: \
+                  秘密S3KR1T, headers: {A: S3KR1T}, quiet: {from: '25:00'}}, bot: {kind: slack, \
+                  url: S3KR1T/hook}}}\nstore: postgre://u:S3KR1T@h/d\n";
+    let said = error(config);
+    assert!(!said.contains("S3KR1T"), "{said}");
+    for part in ["got \"25:00\"", "url: ******************, secret: ********,", "store: *****"] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    assert!(error("store: postgre://h/d").contains("did you mean postgres://h/d?"));
 }
 
 #[test]

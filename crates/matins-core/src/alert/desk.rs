@@ -131,16 +131,17 @@ impl Desk {
     }
 
     /// Takes over from whoever had the desk before: what was being sent may not have arrived, and
-    /// channels that were given up get another chance. With `own` states, only that process said
-    /// that they last: they are over unless it says so again.
-    pub fn resume(&mut self, own: bool, policy: &Policy, now: Timestamp) {
+    /// channels that were given up get another chance. That a state in `doubt` lasts, only a process
+    /// said that is gone: it is over unless that is said again.
+    pub fn resume(&mut self, doubt: impl Fn(Rule) -> bool, policy: &Policy, now: Timestamp) {
         for post in self.posts.values_mut() {
             let sending = std::mem::take(&mut post.sending);
             post.put_back(sending);
         }
         self.reopen(policy);
         let limit = later(now, CONFIRM);
-        for topic in self.topics.iter_mut().filter(|topic| own && topic.standing.is_some()) {
+        let standing = self.topics.iter_mut().filter(|topic| topic.standing.is_some());
+        for topic in standing.filter(|topic| doubt(topic.rule)) {
             topic.unconfirmed = Some(limit);
         }
     }

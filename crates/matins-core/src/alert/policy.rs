@@ -61,7 +61,7 @@ impl Policy {
     pub fn after(&self, rule: Rule) -> Duration {
         let own = match rule {
             Rule::Heartbeat => 90,
-            Rule::Overdue | Rule::NoWorker => 60,
+            Rule::Canary | Rule::NoWorker | Rule::Overdue => 60,
             Rule::Backlog => 900,
             _ => 0,
         };

@@ -17,9 +17,9 @@ use matins_core::store::StoreError;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::Alerts;
 use super::book::Book;
 use super::courier::Courier;
-use crate::client::Client;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::progress::Beat;
@@ -43,8 +43,8 @@ pub(super) struct Desktop {
 pub(super) struct Teller<B> {
     pub(super) at: Desktop,
     pub(super) book: B,
-    /// Of the node that tells for all: figures, and conditions that last.
-    pub(super) node: Option<Client>,
+    /// Of the node whose loops judge what lasts.
+    pub(super) judged: Option<Alerts>,
     pub(super) beat: Option<Beat>,
 }
 
@@ -125,17 +125,14 @@ impl<B: Book> Teller<B> {
         };
         let Held { desk, dirty } = held.get_or_insert_with(|| {
             let mut desk = tray.state.as_deref().map_or_else(Desk::default, read);
-            desk.resume(self.book.is_own(), policy, now);
-            if let Some(node) = &self.node {
-                adopt(node, &desk, now);
-            }
+            self.resume(&mut desk, policy, now);
             Held { desk, dirty: true }
         });
         let (before, was_dirty) = (desk.clone(), *dirty);
         for (_, alert) in &tray.unread {
             desk.take_in(alert, policy, now);
         }
-        for alert in self.node.as_ref().map(|node| figures(node, desk)).unwrap_or_default() {
+        for alert in self.figures(policy, desk) {
             desk.take_in(&alert, policy, now);
         }
         desk.turn(policy, now);
@@ -166,6 +163,27 @@ impl<B: Book> Teller<B> {
             self.send(order, policy, sends);
         }
         Ok(busy || !tray.unread.is_empty())
+    }
+
+    /// Takes over what was told before: the loops of this node say when it is over, or nobody can.
+    fn resume(&self, desk: &mut Desk, policy: &Policy, now: Timestamp) {
+        let is_own = self.book.is_own();
+        let is_judged = |rule: &Rule| {
+            self.judged.is_some() && JUDGED.contains(rule) && judge::is_local(*rule) == is_own
+        };
+        desk.resume(|rule| is_own && !is_judged(&rule), policy, now);
+        if let Some(alerts) = &self.judged {
+            for rule in JUDGED.into_iter().filter(is_judged) {
+                alerts.adopt(rule, desk.standing(rule), now);
+            }
+        }
+    }
+
+    /// What the store's figures say of the time when they were read.
+    fn figures(&self, policy: &Policy, desk: &Desk) -> Vec<Alert> {
+        let alerts = self.judged.as_ref().filter(|_| !self.book.is_own());
+        let figures = alerts.and_then(Alerts::figures);
+        figures.map(|figures| judge::figures(&figures, policy, desk)).unwrap_or_default()
     }
 
     fn send(&self, order: Order, policy: &Arc<Policy>, sends: &mut Sends) {
@@ -230,29 +248,19 @@ impl<B: Book> Teller<B> {
     }
 }
 
-/// What the store's figures say of the time when they were read.
-fn figures(node: &Client, desk: &Desk) -> Vec<Alert> {
-    let Some(figures) = node.alerts().figures() else { return Vec::new() };
-    judge::figures(&figures, &node.rules().alerts, desk)
-}
-
-/// Conditions that this node's loops judge, and that were told before it began: their end is told
-/// by whoever sees it.
-const ADOPTED: [Rule; 7] = [
+/// Conditions that the loops of a node judge, so that what was told before it began is over when
+/// they say so.
+const JUDGED: [Rule; 9] = [
     Rule::Canary,
     Rule::Heartbeat,
     Rule::Invariant,
     Rule::NoWorker,
+    Rule::Outage,
     Rule::Overdue,
     Rule::Ping,
     Rule::Redis,
+    Rule::Store,
 ];
-
-fn adopt(node: &Client, desk: &Desk, now: Timestamp) {
-    for rule in ADOPTED {
-        node.alerts().adopt(rule, desk.standing(rule), now);
-    }
-}
 
 fn read(state: &str) -> Desk {
     Desk::read(state).unwrap_or_else(|error| {

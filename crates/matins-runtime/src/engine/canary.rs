@@ -112,7 +112,8 @@ async fn look(core: &Core, pool: &Name, flight: &mut Flight, free: u32) -> bool 
     let state = Pool { has_room: flight.room_since.is_some(), is_stopped };
     let (alerts, now) = (core.client.alerts(), core.client.now());
     let subject = format!("{}/{pool}", core.config.node_id);
-    match canary::judge(came_back, waited, state) {
+    let patience = core.client.rules().alerts.after(Rule::Canary);
+    match canary::judge(came_back, waited, patience, state) {
         Verdict::Sings => alerts.raise(Alert::resolved(Rule::Canary, subject, now)),
         Verdict::Waits => {}
         Verdict::Silent => alerts.raise(

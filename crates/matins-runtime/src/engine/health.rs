@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use matins_core::alert::judge::{self, AWAY_TOLD_AFTER, StoreState};
 use matins_core::alert::{Alert, Rule};
+use tokio::time::Instant;
 
 use super::{Core, dead_man};
 
@@ -89,9 +90,9 @@ const PING_LIMIT: Duration = Duration::from_secs(2);
 /// A trivial query on a path of its own tells an unreachable store from a stuck loop. While the
 /// lookout has its answers, nobody needs to ask.
 pub(super) async fn watch_store(core: Arc<Core>) {
-    let beat = core.progress.watch_always("store_watch", PING_EVERY + PING_LIMIT);
+    let beat = core.progress.watch_always("store_watch", PING_EVERY + PING_LIMIT * 2);
     let kind = core.store().info().kind;
-    let mut away_since = None;
+    let mut absence = Absence::default();
     let mut parts_away = BTreeMap::new();
     loop {
         beat.doing("ping");
@@ -106,7 +107,7 @@ pub(super) async fn watch_store(core: Arc<Core>) {
                 tracing::error!("the store does not answer");
             }
         }
-        tell_of_store(&core, kind, up, &mut away_since);
+        tell_of_store(&core, kind, up, &mut absence).await;
         tell_of_parts(&core, &mut parts_away);
         core.client.inner.metrics.store_up(kind, up);
         refresh(&core);
@@ -117,31 +118,65 @@ pub(super) async fn watch_store(core: Arc<Core>) {
     }
 }
 
-fn tell_of_store(core: &Core, kind: &str, up: bool, away_since: &mut Option<tokio::time::Instant>) {
+/// How long the others wait for a node that has said it will tell, and that may be dead.
+const RIGHT: Duration = Duration::from_secs(20);
+
+/// What is remembered of a store that is away.
+#[derive(Default)]
+struct Absence {
+    since: Option<Instant>,
+    /// Since when nothing lets this node agree with others on who tells.
+    alone: Option<Instant>,
+}
+
+async fn tell_of_store(core: &Core, kind: &str, up: bool, absence: &mut Absence) {
     let state = if journals(core) {
         StoreState::StoodInFor
     } else if up && !core.client.has_write_trouble() {
-        *away_since = None;
+        *absence = Absence::default();
         StoreState::Fine
     } else {
-        StoreState::Away(away_since.get_or_insert_with(tokio::time::Instant::now).elapsed())
+        StoreState::Away(absence.since.get_or_insert_with(Instant::now).elapsed())
     };
     let (alerts, now) = (core.client.alerts(), core.client.now());
     let rules = [Rule::Store, Rule::Outage];
     let told = rules.into_iter().find(|rule| alerts.stands(*rule, kind));
     let holds = judge::away(state, told);
-    let why = if up { "it takes nothing" } else { "it does not answer" };
     for rule in rules {
-        alerts.raise(match holds == Some(rule) {
-            true => Alert::new(rule, kind, now).fact("node", &core.config.node_id).fact("why", why),
-            false => Alert::resolved(rule, kind, now),
-        });
+        for subject in alerts.standing(rule) {
+            if holds != Some(rule) || subject != kind {
+                alerts.raise(Alert::resolved(rule, subject, now));
+            }
+        }
+    }
+    let Some(rule) = holds else { return };
+    // Whoever has told keeps the right, so that the others go on being silent.
+    if has_right_to_tell(core, rule, kind, absence).await || told.is_some() {
+        let why = if up { "it takes nothing" } else { "it does not answer" };
+        let alert = Alert::new(rule, kind, now).fact("node", &core.config.node_id);
+        alerts.raise(alert.fact("why", why));
+    }
+}
+
+/// Nodes that can still agree let one of them tell; better all of them than none.
+async fn has_right_to_tell(core: &Core, rule: Rule, kind: &str, absence: &mut Absence) -> bool {
+    let policy = &core.client.rules().alerts;
+    if policy.targets(rule, kind, policy.severity(rule, rule.severity())).is_empty() {
+        // It is only written down here: people hear of it from others.
+        return true;
+    }
+    match core.store().may_tell_of_outage(&core.config.node_id, RIGHT).await {
+        Ok(right) => {
+            absence.alone = None;
+            right
+        }
+        Err(_) => absence.alone.get_or_insert_with(Instant::now).elapsed() >= AWAY_TOLD_AFTER,
     }
 }
 
 /// Of what the store works without. All nodes tell of one place together: who is without it finds
 /// it in `matins status` of each.
-fn tell_of_parts(core: &Core, away: &mut BTreeMap<String, tokio::time::Instant>) {
+fn tell_of_parts(core: &Core, away: &mut BTreeMap<String, Instant>) {
     let (alerts, now) = (core.client.alerts(), core.client.now());
     for part in core.store().parts() {
         if part.up {
@@ -149,7 +184,7 @@ fn tell_of_parts(core: &Core, away: &mut BTreeMap<String, tokio::time::Instant>)
             alerts.raise(Alert::resolved(Rule::Redis, part.location, now));
             continue;
         }
-        let since = *away.entry(part.location.clone()).or_insert_with(tokio::time::Instant::now);
+        let since = *away.entry(part.location.clone()).or_insert_with(Instant::now);
         if since.elapsed() >= AWAY_TOLD_AFTER {
             let node = &core.config.node_id;
             alerts.raise(Alert::new(Rule::Redis, part.location, now).fact("node", node));

@@ -30,7 +30,16 @@ statements! {
     Ping = "ping" [],
     TaskById = "task_by_id" [UUID],
     TasksByIds = "tasks_by_ids" [UUID_ARRAY],
-    TaskWalk = "task_walk" [INT8, INT8, INT4_ARRAY, INT4_ARRAY, TEXT, TEXT, TEXT, TEXT, INT4_ARRAY, INT8],
+    TaskWalk = "task_walk" [
+        INT8, INT8, INT4_ARRAY, TEXT, TEXT, TEXT, TEXT, INT4_ARRAY, INT8, INT4_ARRAY,
+    ],
+    TaskWalkRunning = "task_walk_running" [
+        INT8, INT8, INT4_ARRAY, TEXT, TEXT, TEXT, TEXT, INT4_ARRAY, INT8,
+    ],
+    TaskWalkFailed = "task_walk_failed" [
+        INT8, INT8, INT4_ARRAY, TEXT, TEXT, TEXT, TEXT, INT4_ARRAY, INT8,
+    ],
+    DeadFloor = "dead_floor" [INT8, INT8],
     TaskHits = "task_hits" [TEXT, TEXT, UUID, UUID],
     TaskBounds = "task_bounds" [],
     TaskLast = "task_last" [],
@@ -210,6 +219,9 @@ impl Sql {
             | Self::SlotRivals
             | Self::DeadOldest => Some(UPKEEP_LIMIT),
             Self::TaskWalk
+            | Self::TaskWalkRunning
+            | Self::TaskWalkFailed
+            | Self::DeadFloor
             | Self::TaskHits
             | Self::DeadNewest
             | Self::DeadGroups

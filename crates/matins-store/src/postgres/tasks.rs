@@ -10,12 +10,13 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::error::Res;
+use super::link::Param;
 use super::row::{self, get};
 use super::sql::Sql;
 use super::text::Text;
 use crate::{cursor, form};
 
-/// How many numbers back one page looks when a filter may match few tasks.
+/// How many numbers, or failed tasks, back one page looks when a filter may match few tasks.
 const RANGE_MAX: i64 = 200_000;
 
 /// A position in the list: everything from `seq` on has been looked at; `hits`: those found by
@@ -147,6 +148,14 @@ impl PostgresStore {
         if *filter == TaskFilter::default() || filter.schedule.is_some() {
             return Ok(i64::MIN);
         }
+        match *filter.states {
+            [State::Running] => return Ok(i64::MIN),
+            [State::Failed] => {
+                let row = self.work.one(Sql::DeadFloor, &[&before, &(RANGE_MAX - 1)]).await?;
+                return row.map_or(Ok(i64::MIN), |row| get(&row, 0));
+            }
+            _ => {}
+        }
         if before < i64::MAX {
             return Ok(before.saturating_sub(RANGE_MAX));
         }
@@ -220,24 +229,22 @@ impl<'f> Walk<'f> {
         limit: usize,
     ) -> Res<Vec<(i64, Uuid)>> {
         let filter = self.filter;
-        let rows = store
-            .work
-            .rows(
-                Sql::TaskWalk,
-                &[
-                    &before,
-                    &floor,
-                    &self.states,
-                    &self.lanes,
-                    &filter.schedule.as_deref().map(Text),
-                    &filter.execution_key.as_deref().map(Text),
-                    &filter.tag.as_deref().map(Text),
-                    &filter.q.as_deref().map(Text),
-                    &self.lanes_of_q,
-                    &(limit as i64),
-                ],
-            )
-            .await?;
+        let (schedule, key) = (filter.schedule.as_deref(), filter.execution_key.as_deref());
+        let (schedule, key) = (schedule.map(Text), key.map(Text));
+        let (tag, q) = (filter.tag.as_deref().map(Text), filter.q.as_deref().map(Text));
+        let limit = limit as i64;
+        let mut values: Vec<Param<'_>> =
+            vec![&before, &floor, &self.lanes, &schedule, &key, &tag, &q, &self.lanes_of_q, &limit];
+        // Where those of a state lie by themselves, the others need not be passed over.
+        let walk = match *filter.states {
+            [State::Running] => Sql::TaskWalkRunning,
+            [State::Failed] => Sql::TaskWalkFailed,
+            _ => {
+                values.push(&self.states);
+                Sql::TaskWalk
+            }
+        };
+        let rows = store.work.rows(walk, &values).await?;
         rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! A Redis that carries another store's id is not ours: nothing is read from it or written to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -345,15 +345,15 @@ impl Link {
 
     async fn keep_up(self: Arc<Self>, first: tokio::sync::oneshot::Sender<Result<()>>) {
         let mut first = Some(first);
-        let mut told_away = false;
+        // Why it is away: each reason is said once, as the first may not be the one that lasts.
+        let mut told = BTreeSet::new();
         let mut line = None;
         loop {
             let kept = line.is_some();
             match self.come_up(line.take()).await {
                 Ok(()) => {
-                    if told_away {
+                    if !std::mem::take(&mut told).is_empty() {
                         tracing::info!(place = self.location, "Redis answers again");
-                        told_away = false;
                     }
                     if let Some(first) = first.take() {
                         let _ = first.send(Ok(()));
@@ -367,13 +367,12 @@ impl Link {
                 Err(error) => {
                     let is_stranger = matches!(error, Greeting::Stranger(_));
                     let refusal = error.said(self.store_id, &self.location);
-                    if !told_away {
+                    if told.insert(refusal.to_string()) {
                         tracing::warn!(error = %refusal, "working without Redis; trying on");
                     }
                     if let Some(first) = first.take() {
                         let _ = first.send(if is_stranger { Err(refusal) } else { Ok(()) });
                     }
-                    told_away = true;
                     tokio::time::sleep(self.times.retry).await;
                 }
             }

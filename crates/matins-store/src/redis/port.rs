@@ -1,6 +1,7 @@
 //! The port: everything is the database's, and what it decided about a line is told to Redis.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -21,11 +22,11 @@ use matins_core::task::{Attempt, Claim, NewTask, State, Task, TaskId, WorkerId};
 use matins_core::why::Surroundings;
 use uuid::Uuid;
 
-use super::RedisStore;
 use super::claim::BULK;
 use super::hint::Hint;
 use super::pusher::{Note, Trouble};
 use super::reconcile::LATER;
+use super::{RedisStore, TELLER};
 use crate::postgres::Accepted;
 
 #[async_trait]
@@ -459,6 +460,14 @@ impl Store for RedisStore {
             outage.heed(&answer);
         }
         answer
+    }
+
+    async fn may_tell_of_outage(&self, node_id: &str, lasts: Duration) -> Result<bool> {
+        let mut script = self.link.scripts.tell.prepare_invoke();
+        script.key(self.link.key(TELLER)).arg(node_id).arg(lasts.as_millis() as u64);
+        let answer = self.link.script(self.link.times.background, &script).await;
+        let nobody = |miss| StoreError::Unavailable(format!("{}: {miss:?}", self.link.location()));
+        answer.map_err(nobody)
     }
 
     async fn clock(&self) -> Result<Option<Timestamp>> {

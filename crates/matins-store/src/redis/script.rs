@@ -11,6 +11,7 @@ pub(super) struct Scripts {
     pub(super) info: Script,
     pub(super) journal: Script,
     pub(super) journalled: Script,
+    pub(super) tell: Script,
     pub(super) mirror: Mirror,
 }
 
@@ -45,6 +46,7 @@ impl Default for Scripts {
             info: Script::new(include_str!("lua/info.lua")),
             journal: Script::new(include_str!("lua/journal.lua")),
             journalled: Script::new(include_str!("lua/journalled.lua")),
+            tell: Script::new(include_str!("lua/tell.lua")),
             mirror: Mirror::default(),
         }
     }

@@ -83,7 +83,7 @@ pub(crate) static RULE: Section = Section {
         key(
             "after",
             "duration",
-            "`backlog` 15m, `heartbeat` 90s, `no_worker` 60s",
+            "`backlog` 15m, `heartbeat` 90s, `canary`, `no_worker` and `overdue` 60s",
             "How long it must last.",
         ),
         key("above", "number", "`dead_letters` 100, others 0", "From which number on it is told."),
