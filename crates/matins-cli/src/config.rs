@@ -21,6 +21,7 @@ mod tests;
 mod yaml;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -230,7 +231,8 @@ impl Sources {
         let base = file.as_ref().and_then(|f| f.parent().map(Path::to_owned)).unwrap_or_else(here);
         let (tree, problems) = yaml::parse(&source);
         let broken = tree.is_none() && !problems.is_empty();
-        let (problems, hidden) = (Mutex::new(problems), Mutex::default());
+        let hidden = if broken { words_behind_colons(&source) } else { Vec::new() };
+        let (problems, hidden) = (Mutex::new(problems), Mutex::new(hidden));
         let reader = Reader { env, base, need_secrets: self.need_secrets, problems, hidden };
         let root = self.overlaid(tree, env);
         let mut config = if broken { None } else { config(&Cursor::root(&reader, &root)) };
@@ -387,4 +389,22 @@ fn cannot_read(error: &std::io::Error) -> String {
 /// The reference page `docs/reference/configuration.md`.
 pub(crate) fn reference_page() -> String {
     reference::markdown()
+}
+
+/// While nobody can tell which values a file has, any of them may be a secret. The marks between
+/// them are shown: one of these is what is wrong.
+fn words_behind_colons(source: &str) -> Vec<Range<usize>> {
+    let (mut hidden, mut is_value) = (Vec::<Range<usize>>::new(), false);
+    for (at, c) in source.char_indices() {
+        match c {
+            '\n' => is_value = false,
+            ':' => is_value = true,
+            c if is_value && c.is_alphanumeric() => match hidden.last_mut() {
+                Some(word) if word.end == at => word.end += c.len_utf8(),
+                _ => hidden.push(at..at + c.len_utf8()),
+            },
+            _ => {}
+        }
+    }
+    hidden
 }

@@ -73,7 +73,8 @@ pub struct EngineConfig {
     pub canary: Option<Duration>,
     /// A loop that has not turned for this long, while the store answers, has stalled.
     pub stall_after: Duration,
-    /// Longest time between two looks at the store without a wake-up.
+    /// Time between two looks at the store without a wake-up; up to a quarter longer, so that nodes
+    /// do not look together.
     pub poll: Duration,
     pub drain_timeout: Duration,
     pub roles: Roles,

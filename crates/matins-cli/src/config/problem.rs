@@ -55,7 +55,7 @@ impl Problem {
 pub(crate) struct ConfigError {
     pub(crate) file: Option<PathBuf>,
     pub(crate) source: String,
-    /// Bytes of the source that nobody is shown: a message ends in a log.
+    /// Bytes of the source that nobody is shown, in order: a message ends in a log.
     pub(crate) hidden: Vec<Range<usize>>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -70,7 +70,8 @@ impl ConfigError {
         Self { file: file.map(Path::to_owned), source, hidden: Vec::new(), problems }
     }
 
-    pub(crate) fn hide(mut self, hidden: Vec<Range<usize>>) -> Self {
+    pub(crate) fn hide(mut self, mut hidden: Vec<Range<usize>>) -> Self {
+        hidden.sort_by_key(|range| range.start);
         self.hidden = hidden;
         self
     }
@@ -146,7 +147,10 @@ impl<'a> Spot<'a> {
     fn snippet(&self, bytes: usize, hidden: &[Range<usize>]) -> String {
         let number = self.line.to_string();
         let gutter = " ".repeat(number.len());
-        let is_hidden = |byte: usize| hidden.iter().any(|range| range.contains(&byte));
+        let is_hidden = |byte: usize| {
+            let after = hidden.partition_point(|range| range.start <= byte);
+            after.checked_sub(1).is_some_and(|last| hidden[last].contains(&byte))
+        };
         let line = self.text.char_indices().take(LINE_CHARS_MAX);
         let line = line.map(|(at, c)| match is_hidden(self.begin + at) {
             true => (c.len_utf8(), '*'),

@@ -49,7 +49,7 @@ impl RedisStore {
         known.arg(self.link.key("task:known"));
         let known: Vec<String> = self.link.command(limit, &known).await?;
         let pools = self.store.pools().await?;
-        let mut lines: BTreeSet<String> = pools.iter().map(|pool| pool.to_string()).collect();
+        let mut lines: BTreeSet<String> = pools.iter().map(ToString::to_string).collect();
         lines.extend(known.into_iter().filter(|field| field != LATER));
         let lines = lines.into_iter().map(|pool| format!("task:pending:{pool}"));
         let mut listed = Listed::new();

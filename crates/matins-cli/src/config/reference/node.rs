@@ -95,7 +95,7 @@ pub(crate) static TOP: Section = Section {
             "poll",
             "duration, 10ms to 1m",
             "`1s`",
-            "Longest time between two looks at the store without a wake-up.",
+            "Time between two looks at the store without a wake-up; up to a quarter longer, so that nodes do not look together.",
         )
         .or_env(),
         key(

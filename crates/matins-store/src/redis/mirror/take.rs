@@ -115,10 +115,8 @@ impl RedisStore {
             return Ok(batch);
         }
         let max = request.max - batch.claimed.len();
-        match self
-            .claim_rest(mirror, ClaimRequest { max, repeated: false, ..request.clone() })
-            .await
-        {
+        let rest = ClaimRequest { max, repeated: false, ..request.clone() };
+        match Box::pin(self.claim_rest(mirror, rest)).await {
             Ok(more) => {
                 batch.next_at = more.next_at;
                 batch.claimed.extend(more.claimed);
