@@ -21,7 +21,7 @@ fn mirrored_on(server: &Redis) -> Option<(u64, usize)> {
     let found = server.try_ask(&["--raw", "keys", "*mirror:index"]).ok()?;
     // One that is down, or has the slots of other keys, has none.
     let index = server.try_ask(&["--raw", "hvals", found.lines().next()?]).ok()?;
-    let generation = index.lines().next()?.split(' ').nth(1)?.parse().ok()?;
+    let generation = index.lines().next()?.split('\t').nth(1)?.parse().ok()?;
     Some((generation, index.lines().count()))
 }
 

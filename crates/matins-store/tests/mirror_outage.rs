@@ -496,6 +496,45 @@ async fn an_overlap_is_kept_in_the_dark() {
     sound(&inspector).await;
 }
 
+/// Whatever somebody else makes of the last fence: none is handed out twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_fence_of_the_dark_is_met_again() {
+    let bed = Bed::new().await;
+    let node = bed.node("a").await;
+    let words = ["nan", "inf", "-inf", "-1", "0", "x", "9223372036854775000", "1e300"];
+    let tasks = (1..=words.len() as u128 + 2).map(due).collect();
+    node.store.enqueue(tasks, Timestamp::now()).await.unwrap();
+    mirrored(&bed, words.len() + 2).await;
+    node.cut_pg().await;
+    let mut fences = vec![node.claim(1).await[0].claim.fence];
+    for word in words {
+        bed.redis.ask(&["set", "matins:mirror:fence", word]);
+        fences.push(node.claim(1).await[0].claim.fence);
+    }
+    bed.redis.ask(&["del", "matins:mirror:fence"]);
+    fences.push(node.claim(1).await[0].claim.fence);
+    assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
+}
+
+/// G12, in the dark: tasks that nobody there runs stand before one that somebody does.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_runs_a_type_finds_it_behind_many_of_others() {
+    let bed = Bed::new().await;
+    let node = bed.node("a").await;
+    for from in (100..3_100).step_by(100) {
+        let ghost = |n| NewTask { kind: "ghost".into(), ..due(n) };
+        node.store
+            .enqueue((from..from + 100).map(ghost).collect(), Timestamp::now())
+            .await
+            .unwrap();
+    }
+    node.store.enqueue(vec![due(1)], Timestamp::now()).await.unwrap();
+    mirrored(&bed, 3_001).await;
+    node.cut_pg().await;
+    let claimed = node.claim(5).await;
+    assert_eq!(claimed.iter().map(|one| one.task.id).collect::<Vec<_>>(), [id(1)]);
+}
+
 /// Whoever can write to Redis and has no key brings nothing in, and holds nothing up.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_write_into_redis_does_no_harm() {
@@ -513,6 +552,8 @@ async fn what_others_write_into_redis_does_no_harm() {
     let known = bed.redis.ask(&["hget", "matins:mirror:tasks", &id(1).to_string()]);
     let forged = known.replace(&id(1).to_string(), &id(2).to_string());
     bed.redis.ask(&["hset", "matins:mirror:tasks", &id(2).to_string(), &forged]);
+    let index = bed.redis.ask(&["--raw", "hget", "matins:mirror:index", &id(1).to_string()]);
+    bed.redis.ask(&["hset", "matins:mirror:index", &id(2).to_string(), &index]);
     bed.redis.ask(&["zadd", "matins:mirror:line:default", "0", &id(2).to_string()]);
     let claimed = node.claim(5).await;
     let ids: Vec<TaskId> = claimed.iter().map(|one| one.task.id).collect();
@@ -522,7 +563,18 @@ async fn what_others_write_into_redis_does_no_harm() {
     let inspector = bed.inspector().await;
     assert_eq!(state(&inspector, 1).await, State::Completed);
     assert_eq!(inspector.task(id(2)).await.unwrap(), None);
-    for (n, key) in (10..).zip(["mirror:claims", "mirror:leases", "mirror:later", "journal"]) {
+    let keys = [
+        "mirror:claims",
+        "mirror:leases",
+        "mirror:later",
+        "mirror:line:default",
+        "mirror:holding",
+        "mirror:index",
+        "mirror:tasks",
+        "mirror:epoch",
+        "journal",
+    ];
+    for (n, key) in (10..).zip(keys) {
         bed.redis.ask(&["del", &format!("matins:{key}")]);
         bed.redis.ask(&["set", &format!("matins:{key}"), "x"]);
         node.store.enqueue(vec![due(n)], Timestamp::now()).await.unwrap();

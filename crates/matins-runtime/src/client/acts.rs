@@ -333,21 +333,25 @@ impl Client {
             message: format!("{what} lives: its lease has not lapsed"),
             hint: Some("stop it, or wait until its lease has lapsed".to_owned()),
         };
-        if let Some(worker) = named.iter().copied().find(|worker| lives(worker)) {
-            return Err(refused(format!("the worker {}", worker.id)));
+        let (alive, dead): (Vec<&Worker>, Vec<&Worker>) = named.iter().partition(|one| lives(one));
+        let refused_worker = |worker: &Worker| refused(format!("the worker {}", worker.id));
+        if let Some(worker) = alive.iter().find(|worker| worker.id.to_string() == name) {
+            return Err(refused_worker(worker));
         }
         let node = named.first().map_or(name, |worker| &*worker.node_id);
-        let goes_on = workers.iter().any(|worker| *worker.node_id == *node && lives(&worker));
-        if !goes_on {
-            match self.inner.store.forget_node(node).await? {
-                Forgotten::Lives => return Err(refused(format!("the node {node}"))),
-                Forgotten::Unknown if named.is_empty() => {
-                    return Err(ClientError::not_found("node or worker", name));
-                }
-                Forgotten::Unknown | Forgotten::Done => {}
+        // One that was started anew with an empty folder has the name of the one that is dead.
+        match self.inner.store.forget_node(node).await? {
+            Forgotten::Done => {}
+            _ if !dead.is_empty() => {}
+            Forgotten::Unknown if named.is_empty() => {
+                return Err(ClientError::not_found("node or worker", name));
+            }
+            Forgotten::Lives | Forgotten::Unknown => {
+                let worker = alive.first().map(|worker| refused_worker(worker));
+                return Err(worker.unwrap_or_else(|| refused(format!("the node {node}"))));
             }
         }
-        for worker in named {
+        for worker in dead {
             self.inner.store.retire(&worker.id, self.now()).await?;
         }
         self.audit_act(who, "node.forget", name, None).await

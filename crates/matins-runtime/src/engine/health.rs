@@ -99,12 +99,15 @@ pub(super) async fn watch_store(core: Arc<Core>) {
         let up = core.progress.has_answered(PING_EVERY)
             || matches!(tokio::time::timeout(PING_LIMIT, core.store().ping()).await, Ok(Ok(())));
         beat.round().await;
-        if core.progress.set_store_up(up) != up {
-            if up {
+        // While a store is stood in for, also until it has everything again, it takes nothing that
+        // loops ask of it: that is no loop's fault.
+        let serves = up && !journals(&core);
+        if core.progress.set_store_up(serves) != serves {
+            if serves {
                 tracing::info!("the store answers again");
                 core.client.inner.wake.ring_all();
             } else {
-                tracing::error!("the store does not answer");
+                tracing::error!(answers = up, "the store does not serve");
             }
         }
         tell_of_store(&core, kind, up, &mut absence).await;

@@ -35,7 +35,7 @@
 //! | key | kind | what |
 //! |---|---|---|
 //! | `mirror:epoch` | string | which life of this Redis it is |
-//! | `mirror:tasks`, `mirror:index` | hash | by id, what may be claimed or fired: entry; attempt, generation and pool |
+//! | `mirror:tasks`, `mirror:index` | hash | by id, what may be claimed or fired: entry; attempt, generation, whether it is for later, type and pool |
 //! | `mirror:line:<pool>`, `mirror:later` | sorted set | of these, what is due, and what is due later |
 //! | `mirror:claims`, `mirror:leases` | hash, sorted set | by id, claims made in the dark, and until when |
 //! | `mirror:tombs:<n>` | hash | of this minute and the last: attempts below which a push comes too late |
@@ -102,12 +102,12 @@ const MARGIN: Duration = Duration::from_secs(2);
 
 /// All keys of the mirror, but for those of lines.
 pub(super) fn names() -> impl Iterator<Item = String> {
-    let used = KINDS.iter().map(|(name, _)| *name).filter(|name| *name != "journal");
-    used.chain(["mirror:epoch", "mirror:holding", "mirror:count"]).map(str::to_owned)
+    KINDS.iter().map(|(name, _)| *name).filter(|name| *name != "journal").map(str::to_owned)
 }
 
 /// What the keys are that its scripts use.
-const KINDS: [(&str, &str); 14] = [
+const KINDS: [(&str, &str); 17] = [
+    ("mirror:epoch", "string"),
     ("mirror:tasks", "hash"),
     ("mirror:index", "hash"),
     ("mirror:later", "zset"),
@@ -116,11 +116,13 @@ const KINDS: [(&str, &str); 14] = [
     ("mirror:dark", "set"),
     ("mirror:fence", "string"),
     ("mirror:holders", "hash"),
+    ("mirror:holding", "set"),
     ("mirror:paused", "set"),
     ("mirror:cancels", "set"),
     ("mirror:tombs:0", "hash"),
     ("mirror:tombs:1", "hash"),
     ("mirror:tombs:2", "hash"),
+    ("mirror:count", "string"),
     ("journal", "stream"),
 ];
 
@@ -129,6 +131,9 @@ const KEPT_EVERY_NS: u64 = 10_000_000_000;
 
 /// How long a script may be under way.
 const UNDER_WAY: Duration = Duration::from_secs(5);
+
+/// How long a Redis that has refused a script is left alone.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// A gap that the database's fences do not reach meanwhile.
 const FENCE_GAP: u64 = 1 << 32;
@@ -243,6 +248,8 @@ pub(super) struct Mirror {
     /// Of this node's workers' leases.
     lease_ns: AtomicU64,
     keep: Notify,
+    /// When Redis last refused a script.
+    refused: Mutex<Option<Instant>>,
     offered: mpsc::Sender<Offer>,
     to_offer: Mutex<Option<mpsc::Receiver<Offer>>>,
     mirrored: AtomicU64,
@@ -286,6 +293,7 @@ impl Mirror {
             settings: Mutex::default(),
             owed: Mutex::default(),
             keep: Notify::new(),
+            refused: Mutex::default(),
             offered,
             to_offer: Mutex::new(Some(to_offer)),
             mirrored: AtomicU64::new(0),
@@ -464,8 +472,9 @@ impl Mirror {
 
     /// Somebody else wrote keys of another kind: they go, and this Redis counts as another one,
     /// because what was in them is lost.
-    async fn clear_away(&self) -> Result<(), Miss> {
+    async fn clear_away(&self) -> Result<bool, Miss> {
         let limit = self.link.times.background;
+        let mut cleared = false;
         for (name, kind) in KINDS {
             let key = self.link.key(name);
             let mut ask = redis::cmd("TYPE");
@@ -475,9 +484,27 @@ impl Mirror {
                 let mut remove = redis::cmd("DEL");
                 remove.arg(key).arg(self.link.key("mirror:epoch"));
                 let _: i64 = self.link.command(limit, &remove).await?;
+                cleared = true;
             }
         }
-        Ok(())
+        Ok(cleared)
+    }
+
+    /// What stands in the way of its scripts goes; a Redis that refuses them all the same is as
+    /// good as none for some time.
+    async fn heed_refusal(&self, miss: &Miss) {
+        let Miss::Refused(error) = miss else { return };
+        if miss.is_wrong_type() && self.clear_away().await.unwrap_or(true) {
+            return;
+        }
+        tracing::error!(%error, "Redis refuses what mirrors tasks: they go by PostgreSQL alone");
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.keep.notify_one();
+    }
+
+    fn is_refused(&self) -> bool {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.is_some_and(|at| at.elapsed() < REFUSED_FOR)
     }
 
     /// What it answers; [`Miss::Away`] also when it is another Redis, or too late.
@@ -491,8 +518,8 @@ impl Mirror {
         call: &ScriptInvocation<'_>,
     ) -> Result<Vec<String>, Miss> {
         let answer = self.link.script::<Vec<String>>(limit, call).await;
-        if answer.as_ref().is_err_and(Miss::is_wrong_type) {
-            self.clear_away().await?;
+        if let Err(miss) = &answer {
+            self.heed_refusal(miss).await;
         }
         let mut answer = answer?;
         match answer.first().map(String::as_str) {

@@ -153,17 +153,15 @@ LANGUAGE sql SET search_path = matins, pg_temp AS $$
     DELETE FROM member WHERE id = p_id
 $$;
 
--- A person says that a node is dead. 0 nothing is known of it, 1 it was here a moment ago, 2 nobody
--- waits for it any more.
+-- A person says that a node is dead, or what was a node of that name before. 0 nothing is known of
+-- it, 1 it was here a moment ago, 2 nobody waits for it any more.
 CREATE FUNCTION member_forget(p_node text) RETURNS integer
 LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 BEGIN
-    IF EXISTS (SELECT 1 FROM member
-               WHERE node = p_node AND seen_at > clock_timestamp() - interval '15 seconds') THEN
-        RETURN 1;
-    END IF;
-    DELETE FROM member WHERE node = p_node;
-    RETURN CASE WHEN FOUND THEN 2 ELSE 0 END;
+    DELETE FROM member
+    WHERE node = p_node AND seen_at < clock_timestamp() - interval '15 seconds';
+    IF FOUND THEN RETURN 2; END IF;
+    RETURN CASE WHEN EXISTS (SELECT 1 FROM member WHERE node = p_node) THEN 1 ELSE 0 END;
 END $$;
 
 -- Of announcements (member, colon, episode), those that hold nobody up.

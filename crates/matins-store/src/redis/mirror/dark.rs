@@ -121,7 +121,7 @@ impl Mirror {
         call.arg(right.fence_floor).arg(&right.note);
         call.arg(&kinds);
         let said = self.ask(&call).await.map_err(missed)?;
-        let first: u64 = said.first().and_then(|fence| fence.parse().ok()).unwrap_or(0);
+        let first = fence_before(&said, right.fence_floor)?;
         let mut claims = HashMap::new();
         let worker = WorkerId(
             format!("{}:{}:{}", self.options.node, std::process::id(), self.id.simple()).into(),
@@ -430,6 +430,12 @@ fn text_of(claim: &DarkClaim) -> Result<String> {
 
 fn is_stopped(settings: &Settings, pool: &str) -> bool {
     settings.frozen.is_some() || settings.pools.get(pool).is_some_and(|pool| pool.paused)
+}
+
+/// The fence before the first that may be used of what Redis has handed out.
+fn fence_before(said: &[String], floor: u64) -> Result<u64> {
+    let fence = said.first().and_then(|fence| fence.parse().ok());
+    fence.filter(|fence| *fence >= floor).ok_or_else(|| away("Redis hands out no fences"))
 }
 
 /// How many run, or ran lately, the database alone can count.

@@ -52,6 +52,9 @@ impl Mirror {
         call.arg(&self.link.prefix).arg(self.link.store_id());
         call.arg(Uuid::new_v4().simple().to_string());
         let answer = self.link.script::<Vec<String>>(self.link.times.background, &call).await;
+        if let Err(miss) = &answer {
+            self.heed_refusal(miss).await;
+        }
         let mut answer = answer.ok()?.into_iter();
         if answer.next()? != "ok" {
             return None;
@@ -65,7 +68,7 @@ impl Mirror {
 
     /// The Redis that tasks could run from: one that may forget them is as good as none.
     async fn usable(&self) -> Option<String> {
-        let sees = self.look().await?;
+        let sees = self.look().await.filter(|_| !self.is_refused())?;
         let keeps = self.outage.as_ref()?.must_be_durable().await;
         keeps.is_ok().then_some(sees)
     }

@@ -157,6 +157,7 @@ impl Mirror {
                 look_at = Instant::now() + LOOK;
                 if let Err(error) = self.read_anew().await {
                     tracing::debug!(%error, "what is mirrored was not read anew");
+                    self.heed_trouble(&error).await;
                 }
             }
             let came = match timeout_at(look_at.into(), offered.recv()).await {
@@ -174,7 +175,14 @@ impl Mirror {
             };
             if let Err(error) = came {
                 tracing::debug!(%error, "Redis was not told");
+                self.heed_trouble(&error).await;
             }
+        }
+    }
+
+    async fn heed_trouble(&self, trouble: &Trouble) {
+        if let Trouble::Redis(miss) = trouble {
+            self.heed_refusal(miss).await;
         }
     }
 
@@ -270,7 +278,7 @@ impl Mirror {
         let marks = self.marks_wanted().await?;
         let is_there = |(id, attempt): &&Mark| {
             had.get(&id.to_string())
-                .is_some_and(|known| known.starts_with(&format!("{attempt} {generation} ")))
+                .is_some_and(|known| known.starts_with(&format!("{attempt}\t{generation}\t")))
         };
         let missing: Vec<TaskId> =
             tasks.iter().filter(|task| !is_there(task)).map(|(id, _)| TaskId(*id)).collect();

@@ -48,14 +48,23 @@ local function find(name, ids)
     return all
 end
 
+-- The line of a pool. If somebody else wrote it, it goes, and this Redis counts as another one,
+-- because what stood in it is lost.
+local function line_of(pool)
+    local name = 'mirror:line:' .. pool
+    local kind = redis.call('TYPE', key(name)).ok
+    if kind ~= 'zset' and kind ~= 'none' then redis.call('DEL', key(name), key('mirror:epoch')) end
+    return name
+end
+
 -- Takes ids out. `index`: what the index has of each: attempt, generation, whether it went to those
--- of later, pool.
+-- of later, type, pool.
 local function remove_all(ids, index)
     -- Otherwise somebody else wrote into one of them.
     local sound = redis.call('HLEN', key('mirror:tasks')) == redis.call('HLEN', key('mirror:index'))
     local gone, later, lines = {}, {}, {}
     for i, id in ipairs(ids) do
-        local late, pool = string.match(index[i] or '', '^%d+ %d+ ([01]) (.+)$')
+        local late, pool = string.match(index[i] or '', '^%d+\t%d+\t([01])\t[^\t]+\t(.+)$')
         if pool then
             lines[pool] = lines[pool] or {}
             table.insert(lines[pool], id)
@@ -63,7 +72,7 @@ local function remove_all(ids, index)
         if late ~= '0' and (late or not sound) then later[#later + 1] = id end
         if index[i] or not sound then gone[#gone + 1] = id end
     end
-    for pool, line in pairs(lines) do tell('ZREM', 'mirror:line:' .. pool, line) end
+    for pool, line in pairs(lines) do tell('ZREM', line_of(pool), line) end
     tell('ZREM', 'mirror:later', later)
     tell('HDEL', 'mirror:tasks', gone)
     tell('HDEL', 'mirror:index', gone)
@@ -76,8 +85,8 @@ local function put_all(ids, entries, had)
     remove_all(ids, had)
     local tasks, index, later, lines = {}, {}, {}, {}
     for i, id in ipairs(ids) do
-        local attempt, generation, order, run_at, pool = string.match(entries[i],
-            '^(%d+)\t(%d+)\t(%-?%d+)\t(%-?%d+)\t([^\t]+)\t')
+        local attempt, generation, order, run_at, pool, kind = string.match(entries[i],
+            '^(%d+)\t(%d+)\t(%-?%d+)\t(%-?%d+)\t([^\t]+)\t([^\t]+)\t')
         local late = tonumber(run_at) > now
         local line, place = later, run_at
         if not late then
@@ -89,12 +98,13 @@ local function put_all(ids, entries, had)
         tasks[#tasks + 1] = id
         tasks[#tasks + 1] = entries[i]
         index[#index + 1] = id
-        index[#index + 1] = table.concat({attempt, generation, late and '1' or '0', pool}, ' ')
+        index[#index + 1] = table.concat(
+            {attempt, generation, late and '1' or '0', kind, pool}, '\t')
     end
     tell('HSET', 'mirror:tasks', tasks)
     tell('HSET', 'mirror:index', index)
     tell('ZADD', 'mirror:later', later)
-    for pool, line in pairs(lines) do tell('ZADD', 'mirror:line:' .. pool, line) end
+    for pool, line in pairs(lines) do tell('ZADD', line_of(pool), line) end
 end
 
 local function put(id, entry) put_all({id}, {entry}, find('mirror:index', {id})) end

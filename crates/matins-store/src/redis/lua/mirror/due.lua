@@ -7,32 +7,42 @@ local due = redis.call('ZRANGEBYSCORE', key('mirror:later'), '-inf', text(now), 
 for _, id in ipairs(due) do
     local entry = read(id)
     redis.call('ZREM', key('mirror:later'), id)
-    if entry then redis.call('ZADD', key('mirror:line:' .. entry.pool), entry.order, id) end
+    if entry then redis.call('ZADD', key(line_of(entry.pool)), entry.order, id) end
 end
 local types = {}
 for i = 10, #ARGV do types[ARGV[i]] = true end
-local answer = {'ok', '0'}
-local waits = {}
-if redis.call('SISMEMBER', key('mirror:paused'), pool) == 0 then
-    waits = redis.call('ZRANGE', key('mirror:line:' .. pool), 0, max + 500)
-end
-for _, id in ipairs(waits) do
-    local entry = read(id)
-    if not entry then
-        redis.call('ZREM', key('mirror:line:' .. pool), id)
-    elseif entry.generation == generation and types[entry.kind] then
-        answer[#answer + 1] = id
-        answer[#answer + 1] = entry.attempt
-        answer[#answer + 1] = entry.task
-        if #answer >= 2 + 3 * max then break end
+local answer, line = {'ok', '0'}, key(line_of(pool))
+
+-- A part of the line from there on. Whether more may be found behind it.
+local PART, MOST = 1000, 20000
+local function hand_out(from)
+    local ids = redis.call('ZRANGE', line, from, from + PART - 1)
+    for i, known in ipairs(find('mirror:index', ids)) do
+        local under, kind = string.match(known or '', '^%d+\t(%d+)\t[01]\t([^\t]+)\t')
+        local entry = under == generation and types[kind] and read(ids[i])
+        if entry then
+            answer[#answer + 1] = ids[i]
+            answer[#answer + 1] = entry.attempt
+            answer[#answer + 1] = entry.task
+            if #answer >= 2 + 3 * max then return false end
+        elseif not known and not read(ids[i]) then
+            redis.call('ZREM', line, ids[i])
+        end
     end
+    return #ids == PART
+end
+if redis.call('SISMEMBER', key('mirror:paused'), pool) == 0 then
+    -- Also past many of types that whoever asks does not run.
+    local from = 0
+    while from < MOST and hand_out(from) do from = from + PART end
 end
 if ARGV[8] ~= '' then
     redis.call('SADD', key('mirror:dark'), ARGV[9])
+    -- Above all that were handed out, also if somebody took the last one away or wrote another: no
+    -- more than 64 are in a millisecond.
     local floor = tonumber(ARGV[8])
-    local fence = math.max(tonumber(get('mirror:fence')) or 0, floor)
-    -- Out of all reason: somebody else wrote it. None of those that were handed out is met again.
-    if fence > floor + 2 ^ 44 then fence = floor + 2 ^ 43 + now_ms % 2 ^ 42 end
+    local fence, last = floor + now_ms % 2 ^ 31 * 64, tonumber(get('mirror:fence'))
+    if last and last > fence and last <= floor + 2 ^ 44 then fence = last end
     redis.call('SET', key('mirror:fence'), text(fence + max))
     answer[2] = text(fence)
 end

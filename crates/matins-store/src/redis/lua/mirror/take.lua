@@ -16,7 +16,7 @@ end
 local answer = {'ok'}
 local taken, index, after = {}, {}, {}
 for i, known in ipairs(find('mirror:index', ids)) do
-    local attempt, under = string.match(known or '', '^(%d+) (%d+) ')
+    local attempt, under = string.match(known or '', '^(%d+)\t(%d+)\t')
     local found = attempt == attempts[i] and under == generation
     if guarded and not found then
         answer[#answer + 1] = 'wait'
