@@ -16,13 +16,14 @@ use matins_conformance::lab::id;
 use matins_core::lifecycle::Outcome;
 use matins_core::page::PageRequest;
 use matins_core::store::{
-    Act, AuditEntry, Cancelled, Forgotten, PoolChange, Queue as _, Records as _, SettingChange,
-    Settled, Store as _, StoreError,
+    Act, AuditEntry, Cancelled, ClaimRequest, Forgotten, PoolChange, Queue as _, Records as _,
+    SettingChange, Settled, Store as _, StoreError,
 };
 use matins_core::task::State;
 
 use bed::{Bed, Node, due, mirrored, sound, state, until};
 use matins_store::postgres::PostgresStore;
+use matins_testbed::Postgres;
 
 fn act() -> Act {
     Act { who: "ann".to_owned(), reason: Some("not any more".to_owned()), at: Timestamp::now() }
@@ -215,4 +216,36 @@ async fn a_dead_node_is_waited_for_until_a_person_says_so() {
     let around = other.store.surroundings(&task, Timestamp::now()).await.unwrap();
     assert_eq!(around.waits_for, None);
     until("it is run", async || !other.claim(1).await.is_empty()).await;
+}
+
+/// What hints led to is claimed when the question for the rest fails: whoever asks again gets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_fails_halfway_loses_nothing() {
+    for mirrors in [false, true] {
+        let bed = Bed::new().await;
+        let node = match mirrors {
+            true => bed.node("node").await,
+            false => bed.node_with("node", None).await,
+        };
+        node.store.enqueue(vec![due(1)], Timestamp::now()).await.unwrap();
+        until("it is known in Redis", async || {
+            bed.redis.ask(&["zcard", "matins:task:pending:default"]) == "1"
+                && bed.redis.ask(&["hexists", "matins:task:known", "default"]) == "1"
+        })
+        .await;
+        let database = bed.url.rsplit('/').next().unwrap();
+        let rename = |from: &str, to: &str| {
+            let sql = format!("ALTER FUNCTION matins.{from} RENAME TO {to}");
+            Postgres::shared().sql(database, &sql);
+        };
+        rename("claim", "claim_gone");
+        let request = node.request(5);
+        let failed = node.store.claim(request.clone()).await;
+        assert!(failed.is_err(), "{failed:?}");
+        assert_eq!(bed.redis.ask(&["zcard", "matins:task:pending:default"]), "0", "it was led to");
+        rename("claim_gone", "claim");
+        let again = ClaimRequest { repeated: true, ..request };
+        let claimed = node.store.claim(again).await.unwrap().claimed;
+        assert_eq!(claimed.iter().map(|one| one.task.id).collect::<Vec<_>>(), [id(1)]);
+    }
 }

@@ -212,17 +212,11 @@ impl RedisStore {
     /// The database is asked for what is left of a batch.
     async fn rest(&self, request: &ClaimRequest, mut batch: ClaimBatch) -> Result<ClaimBatch> {
         let max = request.max - batch.claimed.len();
-        match self.plain(&ClaimRequest { max, ..request.clone() }).await {
-            Ok(more) => {
-                batch.claimed.extend(more.claimed);
-                batch.next_at = more.next_at;
-            }
-            Err(error) => {
-                // What has been claimed must reach whoever asked.
-                tracing::debug!(%error, "a claim stopped short");
-                batch.next_at = Some(request.now);
-            }
-        }
+        // Whoever hears of an error asks for all again, by the token: also for what this one may
+        // have claimed before its answer was lost.
+        let more = self.plain(&ClaimRequest { max, ..request.clone() }).await?;
+        batch.claimed.extend(more.claimed);
+        batch.next_at = more.next_at;
         Ok(batch)
     }
 

@@ -116,15 +116,10 @@ impl RedisStore {
         }
         let max = request.max - batch.claimed.len();
         let rest = ClaimRequest { max, repeated: false, ..request.clone() };
-        match Box::pin(self.claim_rest(mirror, rest)).await {
-            Ok(more) => {
-                batch.next_at = more.next_at;
-                batch.claimed.extend(more.claimed);
-            }
-            Err(error) if batch.claimed.is_empty() => return Err(error),
-            // What has been claimed must reach whoever asked.
-            Err(_) => batch.next_at = Some(request.now),
-        }
+        // As with hints alone: an error is about all of it.
+        let more = Box::pin(self.claim_rest(mirror, rest)).await?;
+        batch.claimed.extend(more.claimed);
+        batch.next_at = more.next_at;
         Ok(batch)
     }
 
