@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use matins_e2e::wait::seconds;
+use matins_e2e::wait::{holds_for, seconds};
 use matins_e2e::{Server, eventually, json, together};
-use matins_testbed::{Postgres, Redis};
+use matins_testbed::{Line, Postgres, Redis, Weather};
 
 #[test]
 fn postgres_away_with_redis() {
@@ -16,6 +16,7 @@ fn postgres_away_with_redis() {
         ("and started again meanwhile", || journalled(Killed::AndBack)),
         ("with a Redis that may forget", volatile),
         ("whoever waits is told for what", waiting),
+        ("the way back takes long", long_way_back),
     ]);
 }
 
@@ -128,6 +129,32 @@ fn volatile() {
     taken.postgres.start_again();
     let id = answer["id"].as_str().unwrap();
     taken.server.api().wait_state(id, "completed", seconds(90.0));
+}
+
+/// PostgreSQL answers again, and what was journalled is not in it yet: no loop is to blame.
+fn long_way_back() {
+    let (postgres, redis) = (Postgres::start(&[]), Redis::start(&["--appendonly", "yes"]));
+    let line = Line::to(postgres.port());
+    let url = postgres.url("postgres");
+    let url = url.replace(&postgres.port().to_string(), &line.port().to_string());
+    let config = format!(
+        "store: {url}\nredis: {}\nallow_commands: any\noutage_after: 2s\nstall_after: 3s\n",
+        redis.url()
+    );
+    let server = Server::with(&config);
+    let (api, witness) = (server.api(), server.witness.clone());
+    line.set(Weather::Refused);
+    let body = json!({"type": "command", "execution_key": "k",
+                      "payload": {"shell": witness.quick_shell("true")}});
+    let request = api.request("POST", "/tasks").json(body.to_string()).timeout(seconds(60.0));
+    let answer = api.send(&request).expect("an answer").expect(201).json();
+    assert_eq!(answer["durability"], "redis", "{answer}");
+    let held = postgres.session("postgres", "BEGIN; LOCK TABLE matins.journal_entry");
+    line.set(Weather::Fine);
+    holds_for("no loop counts as stalled", seconds(15.0), || api.health().0 == 200);
+    drop(held);
+    api.wait_state(answer["id"].as_str().expect("an id"), "completed", seconds(60.0));
+    server.assert_no_panic();
 }
 
 /// Commands that wait for a task wait through the outage, and say so.
