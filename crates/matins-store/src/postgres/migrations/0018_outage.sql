@@ -228,7 +228,7 @@ END $$;
 CREATE FUNCTION mirror_window(p_horizon timestamptz, p_limit integer,
     OUT id uuid, OUT attempt integer, OUT bytes integer
 ) RETURNS SETOF record LANGUAGE sql STABLE ROWS 1000 SET search_path = matins, pg_temp
-SET jit = off AS $$
+SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
     WITH open AS (
         SELECT l.id FROM lane AS l WHERE NOT l.quarantine AND NOT EXISTS (
             SELECT 1 FROM setting AS s WHERE s.scope = 'limit' AND s.name = l.type
@@ -398,7 +398,8 @@ $$;
 CREATE FUNCTION waiting_tasks(p_announced text[], p_ids uuid[],
     OUT id uuid, OUT attempt integer, OUT generation bigint, OUT redis text, OUT gone text[],
     OUT ready boolean
-) RETURNS SETOF record LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp AS $$
+) RETURNS SETOF record LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE g regime := regime_now();
 BEGIN
@@ -474,3 +475,51 @@ BEGIN
     END LOOP;
     PERFORM not_settled('task ' || p_id);
 END $$;
+
+-- The head of each pool's line, and what is due soonest after it; and, without a task, each pool with
+-- how many of its tasks have a place that depends on other tasks, as far as was looked. By index,
+-- whatever the statistics say.
+CREATE FUNCTION hint_window(p_limit bigint, p_tied bigint,
+    OUT id uuid, OUT attempt integer, OUT seq bigint, OUT priority smallint, OUT pool text,
+    OUT type text, OUT run_at timestamptz, OUT tied boolean, OUT later boolean
+) RETURNS SETOF record LANGUAGE sql STABLE ROWS 1000 SET search_path = matins, pg_temp
+SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+    WITH tied AS MATERIALIZED (
+        (SELECT lane FROM slot LIMIT p_tied)
+        UNION ALL
+        (SELECT t.lane FROM (SELECT seq FROM schedule_live WHERE held LIMIT p_tied) AS h,
+             LATERAL (SELECT lane FROM task WHERE seq = h.seq LIMIT 1) AS t)
+    )
+    SELECT NULL::uuid, NULL::integer, coalesce(n.n, 0)::bigint, NULL::smallint, p.pool, NULL::text,
+           NULL::timestamptz, NULL::boolean, NULL::boolean
+    FROM (SELECT DISTINCT pool FROM lane) AS p
+    LEFT JOIN (SELECT l.pool, count(*) AS n FROM tied JOIN lane AS l ON l.id = tied.lane
+               GROUP BY l.pool) AS n ON n.pool = p.pool
+    UNION ALL
+    SELECT t.id, t.attempt, t.seq, t.priority, p.pool, r.type, t.run_at, r.needs >= 2, false
+    FROM (SELECT DISTINCT pool FROM lane) AS p, LATERAL (
+        SELECT x.seq, x.needs, l.type FROM lane AS l, LATERAL (
+            SELECT y.ord, y.seq, y.needs FROM ready AS y WHERE y.lane = l.id
+            ORDER BY y.ord, y.seq LIMIT p_limit) AS x
+        WHERE l.pool = p.pool ORDER BY x.ord, x.seq LIMIT p_limit) AS r,
+        LATERAL (SELECT * FROM task WHERE seq = r.seq LIMIT 1) AS t
+    UNION ALL
+    SELECT t.id, t.attempt, t.seq, t.priority, l.pool, l.type, t.run_at, s.needs >= 2, true
+    FROM (SELECT * FROM scheduled ORDER BY run_at, seq LIMIT p_limit) AS s,
+        LATERAL (SELECT * FROM task WHERE seq = s.seq LIMIT 1) AS t
+    JOIN lane AS l ON l.id = t.lane
+$$;
+
+-- Where some tasks wait, of those that are pending.
+CREATE FUNCTION hint_places(p_ids uuid[],
+    OUT id uuid, OUT attempt integer, OUT seq bigint, OUT priority smallint, OUT pool text,
+    OUT type text, OUT run_at timestamptz, OUT tied boolean, OUT later boolean
+) RETURNS SETOF record LANGUAGE sql STABLE ROWS 100 SET search_path = matins, pg_temp
+SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+    SELECT t.id, t.attempt, t.seq, t.priority, l.pool, l.type, t.run_at,
+           t.held OR t.concurrency_key IS NOT NULL,
+           EXISTS (SELECT 1 FROM scheduled AS s WHERE s.run_at = t.run_at AND s.seq = t.seq)
+    FROM unnest(p_ids) AS u (id), LATERAL (SELECT * FROM task WHERE id = u.id LIMIT 1) AS t
+    JOIN lane AS l ON l.id = t.lane
+    WHERE t.state = 0 AND (SELECT r.id FROM running AS r WHERE r.id = t.id LIMIT 1) IS NULL
+$$;
