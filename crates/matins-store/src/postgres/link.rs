@@ -243,6 +243,10 @@ impl Lease<'_> {
     }
 }
 
+/// How long a process that is frozen in the middle of a transaction holds up others: the database
+/// ends it by itself then.
+const HELD: Duration = Duration::from_secs(5);
+
 /// A transaction that goes on between its statements. When it is dropped its connection goes with
 /// it, and nothing of it has happened.
 pub(super) struct Open<'p> {
@@ -251,18 +255,16 @@ pub(super) struct Open<'p> {
 }
 
 impl Open<'_> {
-    /// Nothing is waited for: what is sent next is sent with it. The database ends it by itself
-    /// when this process is held up for so long.
-    pub(super) async fn begin(&self, idle: Duration) -> Res<()> {
-        let limit = idle.as_millis();
+    /// What is sent before it is answered goes with it.
+    pub(super) async fn begin(&self) -> Res<()> {
+        let limit = HELD.as_millis();
         let begin = format!(
             "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {limit}; SET LOCAL jit = off"
         );
-        Ok(self.client.batch_execute(&begin).await?)
+        Ok(self.within(self.client.batch_execute(&begin)).await??)
     }
 
-    /// What is awaited of it, as long as one answer is waited for.
-    pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Res<T> {
+    async fn within<T>(&self, answer: impl Future<Output = T>) -> Res<T> {
         self.lease.pool.answered(&self.client, answer).await
     }
 
@@ -283,7 +285,8 @@ impl Open<'_> {
 
 impl Speaks for Open<'_> {
     async fn rows(&self, sql: Sql, params: &[Param<'_>]) -> Res<Vec<Row>> {
-        Ok(self.client.query_typed(sql.text(), &typed(sql, params)).await?)
+        let typed = typed(sql, params);
+        Ok(self.within(self.client.query_typed(sql.text(), &typed)).await??)
     }
 }
 

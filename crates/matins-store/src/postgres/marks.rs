@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use matins_core::outage::Entry;
 use matins_core::schedule::{DueSchedule, FirePlan, ScheduleState};
 use matins_core::store::{Act, Expect, Result, StoreError};
 use matins_core::task::TaskId;
@@ -99,21 +98,5 @@ impl PostgresStore {
         let row = row.ok_or_else(|| Failure::broken("no answer about schedules"))?;
         self.control.ear.ring();
         Ok(get(&row, 0)?)
-    }
-
-    /// Writes a plan that was made in the dark. `false`: somebody else decided, and it changes
-    /// nothing.
-    pub(super) async fn replay_plan(&self, entry: &Entry, plan: &FirePlan) -> Res<bool> {
-        // A task of it may have come with its claim.
-        let mut plan = plan.clone();
-        plan.starts.iter_mut().for_each(|start| start.task.client_id = true);
-        let value = super::schedules::plan(&plan)?;
-        let params: [Param<'_>; 3] = [&entry.id, &At(entry.at), &Jsonb(value)];
-        let row = self.work.one(Sql::ReplayFire, &params).await?;
-        let row = row.ok_or_else(|| Failure::broken("no answer to a plan of the journal"))?;
-        if let Some(first) = plan.starts.iter().map(|start| start.task.order()).min() {
-            self.floors.lower(first);
-        }
-        Ok(get::<i32>(&row, 0)? != 2)
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use matins_core::Json;
-use matins_core::outage::{DarkClaim, Entry};
 use matins_core::store::{
     Act, Cancelled, ClaimBatch, ClaimRequest, Forgotten, Result, Retried, StoreError, Types,
 };
@@ -85,10 +84,6 @@ impl HeldClaim<'_> {
         Ok(self.found)
     }
 }
-
-/// How long a claim is held at most by a process that is frozen: its tasks and changes of the regime
-/// wait for it.
-const HELD: Duration = Duration::from_secs(5);
 
 /// Tasks that were taken in Redis, all under one generation.
 #[derive(Debug)]
@@ -181,15 +176,12 @@ impl PostgresStore {
         let open = self.work.open().await?;
         let params: [Param<'_>; 2] = [&member, &announced];
         // All sent at once.
-        let answers = open.within(async {
-            tokio::join!(
-                biased;
-                open.begin(HELD),
-                open.rows(Sql::HoldClaim, &params),
-                self.hand_out_through(&open, request),
-            )
-        });
-        let (begun, regime, claimed) = answers.await?;
+        let (begun, regime, claimed) = tokio::join!(
+            biased;
+            open.begin(),
+            open.rows(Sql::HoldClaim, &params),
+            self.hand_out_through(&open, request),
+        );
         begun?;
         let regime = regime?;
         let row = regime.first().ok_or_else(|| Failure::broken("no answer to a claim"))?;
@@ -337,28 +329,6 @@ impl PostgresStore {
             told.push(retried(self, answer).await?);
         }
         Ok(Some(told))
-    }
-
-    /// Writes a claim that was made in the dark. `false`: somebody else had the task, and it
-    /// changes nothing.
-    pub(super) async fn replay_claim(&self, entry: &Entry, dark: &DarkClaim) -> Res<bool> {
-        let params: [Param<'_>; 12] = [
-            &entry.id,
-            &At(entry.at),
-            &dark.claim.id.0,
-            &dark.task.attempt.cast_signed(),
-            &dark.claim.fence.cast_signed(),
-            &dark.claim.token.cast_signed(),
-            &Text(&dark.worker.0),
-            &dark.member,
-            &dark.episode.cast_signed(),
-            &dark.task.retries.cast_signed(),
-            &dark.task.losses.cast_signed(),
-            &dark.task.interruptions.cast_signed(),
-        ];
-        let row = self.work.one(Sql::ReplayClaim, &params).await?;
-        let row = row.ok_or_else(|| Failure::broken("no answer to a claim of the journal"))?;
-        Ok(get::<i32>(&row, 0)? != 2)
     }
 
     /// Runs that were detached in Redis go on as ordinary ones.

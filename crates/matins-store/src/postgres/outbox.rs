@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 
 use super::PostgresStore;
 use super::error::{Failure, Res};
+use super::link::{Param, Speaks};
 use super::row::{self, get};
 use super::sql::Sql;
 use super::text::{Text, decode};
@@ -37,32 +38,31 @@ fn numbered(row: &Row) -> Res<(u64, Alert)> {
     Ok((get::<i64>(row, 0)?.cast_unsigned(), alert(row)?))
 }
 
-impl PostgresStore {
-    pub(super) async fn add_alerts(&self, alerts: &[Alert], read: bool) -> Res<()> {
-        let encoded = |fact: &Fact| Fact {
-            name: super::text::encode(&fact.name).into_owned(),
-            value: super::text::encode(&fact.value).into_owned(),
-        };
-        let mut facts = Vec::with_capacity(alerts.len());
-        for alert in alerts {
-            let encoded: Vec<Fact> = alert.facts.iter().map(encoded).collect();
-            facts.push(serde_json::to_string(&encoded)?);
-        }
-        let at: Vec<At> = alerts.iter().map(|alert| At(alert.at)).collect();
-        let rules: Vec<&str> = alerts.iter().map(|alert| alert.rule.as_str()).collect();
-        let subjects: Vec<Text<'_>> = alerts.iter().map(|alert| Text(&alert.subject)).collect();
-        let severities: Vec<&str> = alerts.iter().map(|alert| alert.severity.as_str()).collect();
-        let resolved: Vec<bool> = alerts.iter().map(|alert| alert.resolved).collect();
-        let params: [super::link::Param<'_>; 7] =
-            [&at, &rules, &subjects, &severities, &resolved, &facts, &read];
-        self.work.rows(Sql::AlertRaise, &params).await?;
-        Ok(())
+/// As a transaction of its own, or as part of one.
+pub(super) async fn add_alerts(through: &impl Speaks, alerts: &[Alert], read: bool) -> Res<()> {
+    let encoded = |fact: &Fact| Fact {
+        name: super::text::encode(&fact.name).into_owned(),
+        value: super::text::encode(&fact.value).into_owned(),
+    };
+    let mut facts = Vec::with_capacity(alerts.len());
+    for alert in alerts {
+        let encoded: Vec<Fact> = alert.facts.iter().map(encoded).collect();
+        facts.push(serde_json::to_string(&encoded)?);
     }
+    let at: Vec<At> = alerts.iter().map(|alert| At(alert.at)).collect();
+    let rules: Vec<&str> = alerts.iter().map(|alert| alert.rule.as_str()).collect();
+    let subjects: Vec<Text<'_>> = alerts.iter().map(|alert| Text(&alert.subject)).collect();
+    let severities: Vec<&str> = alerts.iter().map(|alert| alert.severity.as_str()).collect();
+    let resolved: Vec<bool> = alerts.iter().map(|alert| alert.resolved).collect();
+    let params: [Param<'_>; 7] = [&at, &rules, &subjects, &severities, &resolved, &facts, &read];
+    through.rows(Sql::AlertRaise, &params).await?;
+    Ok(())
+}
 
+impl PostgresStore {
     pub(super) async fn take_tray(&self, turn: &Turn) -> Res<Option<Tray>> {
         let limit = i64::try_from(turn.limit).unwrap_or(i64::MAX);
-        let params: [super::link::Param<'_>; 4] =
-            [&Text(&turn.teller), &At(turn.now), &At(turn.until), &limit];
+        let params: [Param<'_>; 4] = [&Text(&turn.teller), &At(turn.now), &At(turn.until), &limit];
         let rows = self.work.rows(Sql::TurnTake, &params).await?;
         let Some(taken) = rows.first().filter(|row| matches!(get(row, 7), Ok(true))) else {
             return Ok(None);

@@ -29,6 +29,7 @@ use super::enqueue::Accepted;
 use super::error::{Failure, Res};
 use super::link::Param;
 use super::migrate::LATEST;
+use super::outbox::add_alerts;
 use super::row::get;
 use super::sql::Sql;
 use super::text::Text;
@@ -364,7 +365,7 @@ impl Records for PostgresStore {
 #[async_trait]
 impl Outbox for PostgresStore {
     async fn raise(&self, alerts: Vec<Alert>, read: bool) -> Result<()> {
-        self.add_alerts(&alerts, read).await?;
+        add_alerts(&*self.work, &alerts, read).await?;
         self.control.ear.ring();
         Ok(())
     }

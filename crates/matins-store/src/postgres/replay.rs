@@ -2,90 +2,193 @@
 //! whoever brings it and whenever: its id is remembered in the transaction that applies it.
 
 use matins_core::alert::{Alert, Rule};
+use matins_core::lifecycle::Settlement;
 use matins_core::outage::{Change, DarkCancel, DarkClaim, DarkPause, Entry};
 use matins_core::schedule::FirePlan;
-use matins_core::store::{Outbox as _, Result, StoreError};
+use matins_core::store::Result;
 use matins_core::task::{NewTask, State, Task, TaskId};
+use tokio_postgres::types::Json as Jsonb;
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::claim::end;
 use super::enqueue::Each;
 use super::error::{Failure, Res};
-use super::link::Param;
+use super::link::{Open, Param, REPEATS, Speaks as _, pause_before};
+use super::outbox::add_alerts;
 use super::row::get;
+use super::schedules;
 use super::sql::Sql;
 use super::text::Text;
 use super::time::At;
 
 impl PostgresStore {
-    /// Applies entries in their order, enqueues that follow each other in one transaction; those
-    /// that were applied before are passed over. Answers the tasks that were taken in.
+    /// Applies entries in their order, all of them or none; those that were applied before are
+    /// passed over. Answers the tasks that were taken in.
     ///
     /// A key that somebody else has by now is judged here: the task gets a row of its own that
     /// has ended, as completed when its key has, else as cancelled (`duplicate_key`), because
     /// somebody was given its id.
     pub(crate) async fn replay(&self, entries: &[Entry]) -> Result<Vec<TaskId>> {
-        let is_enqueue = |entry: &Entry| matches!(entry.change, Change::Enqueue(_));
-        let mut came_in = Vec::new();
-        for some in entries.chunk_by(|one, next| is_enqueue(one) && is_enqueue(next)) {
-            match &some[0].change {
-                Change::Enqueue(_) => came_in.extend(self.replay_enqueues(some).await?),
-                Change::Claim(dark) => self.replay_dark_claim(&some[0], dark).await?,
-                Change::Fire(plan) => {
-                    self.replay_dark_plan(&some[0], plan).await?;
-                    came_in.extend(plan.starts.iter().map(|start| start.task.id));
+        let mut repeats = 0;
+        let replayed = loop {
+            match self.replay_once(entries).await {
+                Err(failure) if failure.is_collision() && repeats < REPEATS => {
+                    repeats += 1;
+                    pause_before(repeats).await;
                 }
-                // By its fence: what does not run under it any more, it does not touch.
-                Change::Settle(settlement) => {
-                    self.end_runs(std::slice::from_ref(settlement)).await?;
-                    came_in.push(settlement.claim.id);
-                }
-                Change::Cancel(cancel) => self.replay_dark_cancel(&some[0], cancel).await?,
-                Change::Pause(pause) => self.replay_pause(&some[0], pause).await?,
+                answer => break answer?,
             }
+        };
+        if let Some(first) = replayed.first {
+            self.floors.lower(first);
         }
         self.control.ear.ring();
-        Ok(came_in)
+        Ok(replayed.came_in)
+    }
+
+    async fn replay_once(&self, entries: &[Entry]) -> Res<Replayed> {
+        let open = self.work.open().await?;
+        open.begin().await?;
+        let mut replay = Replay { open, done: Replayed::default() };
+        replay.open.rows(Sql::ReplayTurn, &[]).await?;
+        let kind = |entry: &Entry| std::mem::discriminant(&entry.change);
+        for alike in entries.chunk_by(|one, next| kind(one) == kind(next)) {
+            replay.apply(alike).await?;
+        }
+        let Replay { open, done } = replay;
+        open.commit().await?;
+        Ok(done)
+    }
+}
+
+/// What came in.
+#[derive(Default)]
+struct Replayed {
+    came_in: Vec<TaskId>,
+    /// The first place of a task that waits.
+    first: Option<i64>,
+}
+
+/// A transaction that applies entries.
+struct Replay<'s> {
+    open: Open<'s>,
+    done: Replayed,
+}
+
+impl Replay<'_> {
+    /// Entries of one kind.
+    async fn apply(&mut self, alike: &[Entry]) -> Res<()> {
+        match &alike[0].change {
+            Change::Enqueue(_) => {
+                let new = |entry: &Entry| match &entry.change {
+                    Change::Enqueue(task) => Some((entry.id, At(entry.at), NewTask::clone(task))),
+                    _ => None,
+                };
+                let came_in = self.enqueues(alike.iter().filter_map(new).collect()).await?;
+                self.done.came_in.extend(came_in);
+            }
+            Change::Claim(_) => {
+                let claim = |entry| match &entry.change {
+                    Change::Claim(dark) => Some((entry, &**dark)),
+                    _ => None,
+                };
+                self.claims(&alike.iter().filter_map(claim).collect::<Vec<_>>()).await?;
+            }
+            // By its fence: what does not run under it any more, it does not touch.
+            Change::Settle(_) => {
+                let settlement = |entry: &Entry| match &entry.change {
+                    Change::Settle(settlement) => Some(Settlement::clone(settlement)),
+                    _ => None,
+                };
+                let settlements: Vec<_> = alike.iter().filter_map(settlement).collect();
+                end(&self.open, &settlements).await?;
+                self.done.came_in.extend(settlements.iter().map(|one| one.claim.id));
+            }
+            Change::Fire(_) | Change::Cancel(_) | Change::Pause(_) => {
+                for entry in alike {
+                    match &entry.change {
+                        Change::Fire(plan) => self.plan(entry, plan).await?,
+                        Change::Cancel(cancel) => self.cancel(entry, cancel).await?,
+                        Change::Pause(pause) => self.pause(entry, pause).await?,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tasks, each with the id of its entry. Answers those that were not known.
+    async fn enqueues(&mut self, entries: Vec<(Uuid, At, NewTask)>) -> Res<Vec<TaskId>> {
+        let ids: Vec<Uuid> = entries.iter().map(|(id, ..)| *id).collect();
+        let at: Vec<At> = entries.iter().map(|(_, at, _)| *at).collect();
+        // Whoever journalled it may have written it before, and lost the answer.
+        let known = |(_, _, task)| NewTask { client_id: true, ..task };
+        let tasks: Vec<NewTask> = entries.into_iter().map(known).collect();
+        let each = Each::of(&tasks);
+        let mut params = each.params();
+        params.extend_from_slice(&[&ids, &at]);
+        let rows = self.open.rows(Sql::ReplayEnqueues, &params).await?;
+        self.wait_from(tasks.iter().map(NewTask::order).min());
+        rows.iter().map(|row| Ok(TaskId(get(row, 0)?))).collect()
+    }
+
+    fn wait_from(&mut self, first: Option<i64>) {
+        self.done.first = self.done.first.into_iter().chain(first).min();
     }
 
     /// The enqueue of a task may have been lost, or come later: what was done to it has the whole
     /// task.
-    async fn replay_enqueue_of(&self, entry: &Entry, task: &Task) -> Result<()> {
-        let change = Change::Enqueue(Box::new(as_new(task)));
-        let (high, low) = entry.id.as_u64_pair();
-        let id = Uuid::from_u64_pair(!high, low);
-        self.replay_enqueues(&[Entry { id, at: entry.at, change }]).await?;
-        Ok(())
+    async fn enqueues_of(&mut self, done: &[(&Entry, &Task)]) -> Res<()> {
+        let enqueue = |(entry, task): &(&Entry, &Task)| {
+            let (high, low) = entry.id.as_u64_pair();
+            (Uuid::from_u64_pair(!high, low), At(entry.at), as_new(task))
+        };
+        self.enqueues(done.iter().map(enqueue).collect()).await.map(drop)
     }
 
-    async fn replay_dark_cancel(&self, entry: &Entry, cancel: &DarkCancel) -> Result<()> {
-        let DarkCancel { task, act } = cancel;
-        self.replay_enqueue_of(entry, task).await?;
-        if !self.replay_cancel(entry, cancel).await? {
-            tracing::error!(task = %task.id, who = act.who,
-                "superseded: it was cancelled while PostgreSQL was away, and somebody else had it");
-            let alert = Alert::new(Rule::Invariant, task.id.to_string(), entry.at);
-            self.raise(vec![alert.fact("superseded_cancel_by", &*act.who)], false).await?;
+    async fn claims(&mut self, claims: &[(&Entry, &DarkClaim)]) -> Res<()> {
+        let tasks: Vec<_> = claims.iter().map(|(entry, dark)| (*entry, &dark.task)).collect();
+        self.enqueues_of(&tasks).await?;
+        for (entry, dark) in claims {
+            let params: [Param<'_>; 12] = [
+                &entry.id,
+                &At(entry.at),
+                &dark.claim.id.0,
+                &dark.task.attempt.cast_signed(),
+                &dark.claim.fence.cast_signed(),
+                &dark.claim.token.cast_signed(),
+                &Text(&dark.worker.0),
+                &dark.member,
+                &dark.episode.cast_signed(),
+                &dark.task.retries.cast_signed(),
+                &dark.task.losses.cast_signed(),
+                &dark.task.interruptions.cast_signed(),
+            ];
+            if self.superseded(Sql::ReplayClaim, &params).await? {
+                let (id, attempt) = (dark.claim.id, dark.task.attempt);
+                tracing::error!(task = %id, attempt, worker = %dark.worker,
+                    "superseded: it ran while PostgreSQL was away, and somebody else had it");
+                let alert = Alert::new(Rule::Invariant, id.to_string(), entry.at)
+                    .fact("superseded_attempt", attempt)
+                    .fact("worker", dark.worker.to_string());
+                self.raise(alert).await?;
+            }
         }
         Ok(())
     }
 
-    async fn replay_dark_claim(&self, entry: &Entry, dark: &DarkClaim) -> Result<()> {
-        self.replay_enqueue_of(entry, &dark.task).await?;
-        if !self.replay_claim(entry, dark).await? {
-            let (id, attempt) = (dark.claim.id, dark.task.attempt);
-            tracing::error!(task = %id, attempt, worker = %dark.worker,
-                "superseded: it ran while PostgreSQL was away, and somebody else had it");
-            let alert = Alert::new(Rule::Invariant, id.to_string(), entry.at);
-            let alert =
-                alert.fact("superseded_attempt", attempt).fact("worker", dark.worker.to_string());
-            self.raise(vec![alert], false).await?;
-        }
-        Ok(())
-    }
-
-    async fn replay_dark_plan(&self, entry: &Entry, plan: &FirePlan) -> Result<()> {
-        if !self.replay_plan(entry, plan).await? {
+    async fn plan(&mut self, entry: &Entry, plan: &FirePlan) -> Res<()> {
+        // A task of it may have come with its claim.
+        let mut known = plan.clone();
+        known.starts.iter_mut().for_each(|start| start.task.client_id = true);
+        let value = Jsonb(schedules::plan(&known)?);
+        let params: [Param<'_>; 3] = [&entry.id, &At(entry.at), &value];
+        let superseded = self.superseded(Sql::ReplayFire, &params).await?;
+        self.wait_from(plan.starts.iter().map(|start| start.task.order()).min());
+        self.done.came_in.extend(plan.starts.iter().map(|start| start.task.id));
+        if superseded {
             let name = &plan.state.spec.name;
             let labels = plan.occurrences.iter().map(|one| &*one.label).collect::<Vec<_>>();
             tracing::error!(
@@ -94,14 +197,14 @@ impl PostgresStore {
                 "superseded: it fired while PostgreSQL was away, and somebody else decided"
             );
             let alert = Alert::new(Rule::Invariant, name.clone(), entry.at);
-            self.raise(vec![alert.fact("superseded_labels", labels.join(" "))], false).await?;
+            self.raise(alert.fact("superseded_labels", labels.join(" "))).await?;
         }
         Ok(())
     }
 
-    /// `false`: somebody else had the task, and it changes nothing.
-    async fn replay_cancel(&self, entry: &Entry, cancel: &DarkCancel) -> Res<bool> {
+    async fn cancel(&mut self, entry: &Entry, cancel: &DarkCancel) -> Res<()> {
         let DarkCancel { task, act } = cancel;
+        self.enqueues_of(&[(entry, task)]).await?;
         let params: [Param<'_>; 10] = [
             &entry.id,
             &At(entry.at),
@@ -114,12 +217,16 @@ impl PostgresStore {
             &Text(&act.who),
             &act.reason.as_deref().map(Text),
         ];
-        let row = self.work.one(Sql::ReplayCancel, &params).await?;
-        let row = row.ok_or_else(|| Failure::broken("no answer to a cancel of the journal"))?;
-        Ok(get::<i32>(&row, 0)? != 2)
+        if self.superseded(Sql::ReplayCancel, &params).await? {
+            tracing::error!(task = %task.id, who = act.who,
+                "superseded: it was cancelled while PostgreSQL was away, and somebody else had it");
+            let alert = Alert::new(Rule::Invariant, task.id.to_string(), entry.at);
+            self.raise(alert.fact("superseded_cancel_by", &*act.who)).await?;
+        }
+        Ok(())
     }
 
-    async fn replay_pause(&self, entry: &Entry, pause: &DarkPause) -> Result<()> {
+    async fn pause(&mut self, entry: &Entry, pause: &DarkPause) -> Res<()> {
         let DarkPause { pool, act } = pause;
         let params: [Param<'_>; 5] = [
             &entry.id,
@@ -128,27 +235,18 @@ impl PostgresStore {
             &Text(&act.who),
             &act.reason.as_deref().map(Text),
         ];
-        self.work.rows(Sql::ReplayPause, &params).await.map_err(StoreError::from)?;
-        Ok(())
+        self.open.rows(Sql::ReplayPause, &params).await.map(drop)
     }
 
-    async fn replay_enqueues(&self, entries: &[Entry]) -> Res<Vec<TaskId>> {
-        let ids: Vec<Uuid> = entries.iter().map(|entry| entry.id).collect();
-        let at: Vec<At> = entries.iter().map(|entry| At(entry.at)).collect();
-        // Whoever journalled it may have written it before, and lost the answer.
-        let task = |entry: &Entry| match &entry.change {
-            Change::Enqueue(task) => Some(NewTask { client_id: true, ..(**task).clone() }),
-            _ => None,
-        };
-        let tasks: Vec<NewTask> = entries.iter().filter_map(task).collect();
-        let each = Each::of(&tasks);
-        let mut params = each.params();
-        params.extend_from_slice(&[&ids, &at]);
-        let rows = self.work.rows(Sql::ReplayEnqueues, &params).await?;
-        if let Some(first) = tasks.iter().map(NewTask::order).min() {
-            self.floors.lower(first);
-        }
-        rows.iter().map(|row| Ok(TaskId(get(row, 0)?))).collect()
+    /// Whether somebody else was faster, and the entry changes nothing.
+    async fn superseded(&self, sql: Sql, params: &[Param<'_>]) -> Res<bool> {
+        let rows = self.open.rows(sql, params).await?;
+        let row = rows.first().ok_or_else(|| Failure::broken("no answer to an entry"))?;
+        Ok(get::<i32>(row, 0)? == 2)
+    }
+
+    async fn raise(&self, alert: Alert) -> Res<()> {
+        add_alerts(&self.open, &[alert], false).await
     }
 }
 

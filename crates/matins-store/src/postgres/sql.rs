@@ -61,6 +61,7 @@ statements! {
         INT8_ARRAY, TEXT_ARRAY, UUID_ARRAY, TEXT_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY, TEXT_ARRAY,
         UUID_ARRAY, TIMESTAMPTZ_ARRAY,
     ],
+    ReplayTurn = "replay_turn" [],
     ReplayClaim = "replay_claim" [
         UUID, TIMESTAMPTZ, UUID, INT4, INT8, INT8, TEXT, UUID, INT8, INT4, INT4, INT4,
     ],

@@ -26,9 +26,10 @@ use super::pusher::Note;
 /// How long a line that is known may be believed without a look at the database.
 const PLAIN_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a pool is claimed from without hints after some were refused: what stands in their
-/// way does not go away at once.
-const AFTER_REFUSAL: Duration = Duration::from_secs(1);
+/// How long a pool is claimed from without hints after some were refused, because what stands in
+/// their way does not go away at once, and after many tasks were handed out in one call, because
+/// reading hints for the smaller calls in between costs more than they save.
+const WITHOUT: Duration = Duration::from_secs(1);
 
 /// From this many tasks on a call is better off with the database alone: it hands out a thousand in
 /// one go as fast as hints of them could be read, and nobody need have written these.
@@ -48,7 +49,8 @@ const LOW: usize = 2_500;
 struct Look {
     /// When the database was last asked for all that there is.
     plain: Option<Instant>,
-    refused: Option<Instant>,
+    /// When hints were last of no use.
+    useless: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -194,7 +196,7 @@ impl RedisStore {
         let refused: Vec<TaskId> =
             head.tasks.iter().map(|(id, _)| *id).filter(|id| !got.contains(id)).collect();
         if !refused.is_empty() {
-            self.looks.with(&head.pool, |look| look.refused = Some(Instant::now()));
+            self.looks.with(&head.pool, |look| look.useless = Some(Instant::now()));
             // Those that still wait come back.
             self.pusher.say(Note::Ask(refused));
             return false;
@@ -229,28 +231,30 @@ impl RedisStore {
         };
         let few = (1..BULK).contains(&request.max);
         let fits = request.ids.is_none() && !request.repeated && few && few_types;
-        let refused = || {
-            self.looks
-                .with(pool, |look| look.refused.is_some_and(|at| at.elapsed() < AFTER_REFUSAL))
-        };
-        (fits && self.link.is_up() && !refused()).then(|| pool.clone())
+        let useless =
+            || self.looks.with(pool, |look| look.useless.is_some_and(|at| at.elapsed() < WITHOUT));
+        (fits && self.link.is_up() && !useless()).then(|| pool.clone())
     }
 
     /// As if there were no Redis; but it hears what it need not know any more.
     pub(super) async fn plain(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
         let (batch, seqs) = self.store.claim_told(request).await?;
-        self.looked(request);
+        self.looked(request, batch.claimed.len());
         self.counts.plain(batch.claimed.len());
         self.heard_of(&batch, seqs);
         Ok(batch)
     }
 
-    /// The database was asked for all there is.
-    pub(super) fn looked(&self, request: &ClaimRequest) {
+    /// The database was asked for all there is, and handed out so many.
+    pub(super) fn looked(&self, request: &ClaimRequest, claimed: usize) {
         if let Some(pool) = &request.pool
             && request.ids.is_none()
         {
-            self.looks.with(pool, |look| look.plain = Some(Instant::now()));
+            let now = Some(Instant::now());
+            self.looks.with(pool, |look| {
+                look.plain = now;
+                look.useless = if claimed >= BULK { now } else { look.useless };
+            });
         }
     }
 

@@ -195,7 +195,7 @@ impl RedisStore {
             mirror.keep.notify_one();
             return Ok(later(&request));
         };
-        self.looked(&request);
+        self.looked(&request, held.found.tasks.len());
         if !taken.contains(&Taken::Wait) {
             let (batch, seqs) = held.keep().await?;
             self.counts.plain(batch.claimed.len());
