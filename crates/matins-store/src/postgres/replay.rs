@@ -89,11 +89,11 @@ impl Replay<'_> {
                 self.done.came_in.extend(came_in);
             }
             Change::Claim(_) => {
-                let claim = |entry| match &entry.change {
+                let claims = alike.iter().filter_map(|entry| match &entry.change {
                     Change::Claim(dark) => Some((entry, &**dark)),
                     _ => None,
-                };
-                self.claims(&alike.iter().filter_map(claim).collect::<Vec<_>>()).await?;
+                });
+                self.claims(&claims.collect::<Vec<_>>()).await?;
             }
             // By its fence: what does not run under it any more, it does not touch.
             Change::Settle(_) => {
