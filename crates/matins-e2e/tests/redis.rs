@@ -54,7 +54,8 @@ fn under_load(
     let end = Instant::now() + last;
     let mut accepted = Vec::new();
     let mut suffered = Instant::now();
-    while Instant::now() < end {
+    // A machine that is busy otherwise takes longer for as many.
+    while Instant::now() < end || accepted.len() <= 20 {
         for server in &servers {
             let shell = witness.quick_shell("true");
             accepted.push(server.api().shell(&shell, &json!({})).id().to_owned());
@@ -84,7 +85,6 @@ fn under_load(
         servers[0].api().wait_state(id, "completed", seconds(60.0));
         assert_eq!(witness.begins(id).len(), 1, "{id} ran once");
     }
-    assert!(accepted.len() > 20, "only {} tasks", accepted.len());
     println!("{what}: {} tasks; no drift {over:?} after the last time", accepted.len());
 }
 

@@ -41,6 +41,23 @@ async fn a_schema_that_nobody_touched_is_as_it_should_be() {
     assert_eq!(Postgres::shared().sql(&database, schemas), "1", "the model is gone");
 }
 
+/// A plan that may use no scan has a price as if it were long, and compiling it takes longer than
+/// all that it does; so does to plan it anew for each call.
+#[tokio::test]
+async fn functions_that_choose_their_plans_make_them_once_and_compile_nothing() {
+    let (_, database) = bed().await;
+    let forbidding = "FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+                      WHERE pronamespace = 'matins'::regnamespace
+                      AND 'enable_seqscan=off' = ANY(proconfig)";
+    let psql = |sql: String| Postgres::shared().sql(&database, &sql);
+    assert_eq!(psql(format!("SELECT count(*) > 5 {forbidding}")), "t");
+    let lacking = psql(format!(
+        "SELECT coalesce(string_agg(proname, ' '), '') {forbidding} AND ('jit=off' <> ALL(proconfig)
+         OR (lanname = 'plpgsql' AND 'plan_cache_mode=force_generic_plan' <> ALL(proconfig)))"
+    ));
+    assert_eq!(lacking, "");
+}
+
 #[tokio::test]
 async fn drift_is_named_and_what_can_be_repaired_is() {
     let (url, database) = bed().await;

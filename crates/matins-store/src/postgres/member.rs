@@ -18,7 +18,7 @@ use super::claim::{read_claims, uuids};
 use super::error::{Failure, Res};
 use super::link::{Open, Param, REPEATS, Speaks as _, pause_before};
 use super::port::{cancelled, retried};
-use super::row::get;
+use super::row::{self, get};
 use super::sql::Sql;
 use super::text::Text;
 use super::time::{At, opt_at as opt};
@@ -243,11 +243,12 @@ impl PostgresStore {
         rows.iter().map(one).collect()
     }
 
-    /// Tasks as they are now, those that wait.
-    pub(crate) async fn waiting_tasks(&self, ids: &[TaskId]) -> Result<Vec<Task>> {
-        let found = self.find_all(&uuids(ids)).await.map_err(StoreError::from)?;
-        let pending = |task: &Task| task.state == matins_core::task::State::Pending;
-        Ok(found.into_values().filter(pending).collect())
+    /// Of some tasks, those that wait and may be mirrored, as they are now.
+    pub(crate) async fn mirrored_tasks(&self, ids: &[TaskId]) -> Result<Vec<Task>> {
+        let rows = self.work.rows(Sql::MirroredTasks, &[&uuids(ids)]).await;
+        let rows = rows.map_err(StoreError::from)?;
+        let tasks = rows.iter().filter_map(|row| row::task(row).transpose());
+        Ok(tasks.collect::<Res<_>>()?)
     }
 
     /// Of some tasks, those that have not ended.

@@ -76,6 +76,7 @@ statements! {
     MemberForget = "member_forget" [TEXT],
     HoldClaim = "hold_claim" [UUID, TEXT_ARRAY],
     WaitingTasks = "waiting_tasks" [TEXT_ARRAY, UUID_ARRAY],
+    MirroredTasks = "mirrored_tasks" [UUID_ARRAY],
     MirrorWindow = "mirror_window" [INT8, INT4],
     MarksAhead = "marks_ahead" [INT8, INT4],
     MarksNamed = "marks_named" [TEXT_ARRAY],

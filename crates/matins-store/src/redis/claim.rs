@@ -42,7 +42,7 @@ const LOOK_AHEAD: usize = 256;
 const TYPES_MAX: usize = 500;
 
 /// Fewer hints than this before the bound of a line, and it is read on.
-const LOW: usize = 2_500;
+const LOW: usize = 500;
 
 /// What is remembered of a pool.
 #[derive(Debug, Clone, Copy, Default)]

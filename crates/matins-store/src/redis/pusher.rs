@@ -21,7 +21,7 @@ use crate::own_thread::OwnThread;
 use crate::postgres::PostgresStore;
 
 /// Most hints of a line that Redis keeps. What comes after them is read when it is needed.
-pub(super) const LINE_MAX: usize = 20_000;
+pub(super) const LINE_MAX: usize = 4_000;
 
 /// Most notes that wait.
 const QUEUE: usize = 1_024;

@@ -180,22 +180,26 @@ BEGIN
 END $$;
 
 CREATE FUNCTION lanes_served(p_pool text, p_types text[]) RETURNS integer[]
-LANGUAGE sql STABLE AS $$
-    SELECT array_agg(l.id) FROM lane AS l
-    WHERE (p_pool IS NULL OR l.pool = p_pool) AND (p_types IS NULL OR l.type = ANY(p_types))
-      AND NOT EXISTS (SELECT 1 FROM setting AS s WHERE s.scope = 'pool' AND s.name = l.pool
-                      AND (s.value::json ->> 'paused')::boolean)
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT l.id FROM lane AS l
+        WHERE (p_pool IS NULL OR l.pool = p_pool) AND (p_types IS NULL OR l.type = ANY(p_types))
+          AND NOT EXISTS (SELECT 1 FROM setting AS s WHERE s.scope = 'pool' AND s.name = l.pool
+                          AND (s.value::json ->> 'paused')::boolean));
+END $$;
 
 -- The next due time in some lanes, or an earlier instant to look again.
 CREATE FUNCTION next_due(p_lanes integer[], p_now timestamptz) RETURNS timestamptz
-LANGUAGE sql STABLE AS $$
-    WITH glance AS (
-        SELECT run_at, lane FROM scheduled WHERE run_at > p_now ORDER BY run_at, seq LIMIT 64)
-    SELECT coalesce(
-        (SELECT min(run_at) FROM glance WHERE lane = ANY(p_lanes)),
-        (SELECT max(run_at) FROM glance HAVING count(*) = 64))
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        WITH glance AS (
+            SELECT run_at, lane FROM scheduled WHERE run_at > p_now ORDER BY run_at, seq LIMIT 64)
+        SELECT coalesce(
+            (SELECT min(run_at) FROM glance WHERE lane = ANY(p_lanes)),
+            (SELECT max(run_at) FROM glance HAVING count(*) = 64)));
+END $$;
 
 -- Takes rows out of `ready` that this transaction has locked.
 CREATE FUNCTION take_out(p_ctids tid[], p_lanes integer[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -215,6 +219,9 @@ $$;
 -- are merged by their heads, so a claim costs what it hands out, plus one look per lane. What
 -- lies in other lanes, behind a limit, in the future or in the past is never visited.
 --
+-- Plans are made once for a session, here and in what is called from here: to plan anew for each
+-- call would take longer than the rest of it, and by index is the only way whatever the figures.
+--
 -- `p_floor_*`: where a lane's live rows, and due tasks that wait to be put in line, are known to
 -- begin (`floors.rs`); what lies before is not looked at.
 --
@@ -226,7 +233,8 @@ CREATE FUNCTION claim(
     p_floor_due timestamptz
 ) RETURNS SETOF handed
 LANGUAGE plpgsql ROWS 50 SET search_path = matins, pg_temp SET jit = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_lanes integer[]; v_floors bigint[]; v_all allowance[]; v_keyed bigint[]; v_needs integer;
     v_limit integer := least(greatest(p_max * 2, 256), 2000); v_promoted integer;
@@ -464,7 +472,8 @@ CREATE FUNCTION claim_named(
     p_lease timestamptz, p_now timestamptz
 ) RETURNS SETOF handed
 LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp SET jit = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     v_served integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_next timestamptz; w task;

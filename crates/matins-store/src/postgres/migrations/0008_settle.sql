@@ -83,7 +83,8 @@ CREATE FUNCTION complete_plain(
     p_retries integer[], p_retries_before integer[], p_losses integer[],
     p_interruptions integer[]
 ) RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_done integer[];
 BEGIN
     WITH given AS MATERIALIZED (

@@ -224,7 +224,8 @@ CREATE OR REPLACE FUNCTION claim_named(
     p_lease timestamptz, p_now timestamptz
 ) RETURNS SETOF handed
 LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp SET jit = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     v_served integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_next timestamptz; w task;

@@ -42,10 +42,11 @@ BEGIN
 END $$;
 
 -- Whether nobody can work from Redis under an earlier generation any more.
-CREATE FUNCTION is_settled(p_generation bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-    SELECT NOT EXISTS (SELECT 1 FROM member
-                       WHERE acknowledged <> p_generation AND outage_until > clock_timestamp())
-$$;
+CREATE FUNCTION is_settled(p_generation bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT 1 FROM member
+                       WHERE acknowledged <> p_generation AND outage_until > clock_timestamp());
+END $$;
 
 -- Whether pending tasks may be decided about without a word of Redis.
 CREATE FUNCTION may_act_alone() RETURNS boolean LANGUAGE plpgsql AS $$
@@ -195,7 +196,8 @@ END $$;
 -- Those of the tasks that stand as they were when they were taken, under that generation. They
 -- stay so until the transaction ends, and may be decided about.
 CREATE FUNCTION taken(p_generation bigint, p_ids uuid[], p_attempts integer[]) RETURNS uuid[]
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_ids uuid[];
 BEGIN
     IF (regime_now()).generation <> p_generation THEN RETURN '{}'; END IF;
@@ -399,7 +401,8 @@ CREATE FUNCTION waiting_tasks(p_announced text[], p_ids uuid[],
     OUT id uuid, OUT attempt integer, OUT generation bigint, OUT redis text, OUT gone text[],
     OUT ready boolean
 ) RETURNS SETOF record LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE g regime := regime_now();
 BEGIN
@@ -415,6 +418,18 @@ BEGIN
     id := NULL; attempt := NULL;
     RETURN NEXT;
 END $$;
+
+-- Of some tasks, those that wait and may be in the mirror, whole.
+CREATE FUNCTION mirrored_tasks(p_ids uuid[]) RETURNS SETOF task_full
+LANGUAGE sql STABLE ROWS 100 SET search_path = matins, pg_temp
+SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+    SELECT NULL::bigint, NULL::bigint, NULL::text, NULL::timestamptz, NULL::timestamptz,
+           l.pool, l.type, t.*
+    FROM unnest(p_ids) AS u (id), LATERAL (SELECT * FROM task WHERE id = u.id LIMIT 1) AS t
+    JOIN lane AS l ON l.id = t.lane
+    WHERE may_be_mirrored(t)
+      AND (SELECT r.id FROM running AS r WHERE r.id = t.id LIMIT 1) IS NULL
+$$;
 
 -- A pending task is decided about by a person: nobody may be running it in the dark.
 CREATE FUNCTION must_not_be_dark(t task) RETURNS void LANGUAGE plpgsql AS $$

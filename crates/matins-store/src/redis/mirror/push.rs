@@ -213,16 +213,15 @@ impl Mirror {
 
     async fn push_these(&self, ids: &[TaskId]) -> Result<(), Trouble> {
         let Some((generation, redis)) = self.target() else { return Ok(()) };
-        let found = self.store.waiting(&[], ids).await?;
+        let found = self.store.waiting(&[], &[]).await?;
         if found.generation != generation || !found.ready {
             return Ok(());
         }
         let horizon = Timestamp::now().saturating_add(self.options.horizon).map_err(broken)?;
-        let ids: Vec<TaskId> = found.tasks.iter().map(|(id, _)| *id).collect();
         for ids in ids.chunks(STEP) {
             // Their clock begins before they are read.
             let Some(call) = self.begin(&self.link.scripts.mirror.push, &redis) else { break };
-            let mut tasks = self.store.waiting_tasks(ids).await?;
+            let mut tasks = self.store.mirrored_tasks(ids).await?;
             tasks.retain(|task| {
                 may_be_mirrored(task) && task.origin.is_none() && task.run_at <= horizon
             });
@@ -302,9 +301,7 @@ impl Mirror {
             }
             self.ask(&call).await?;
         }
-        for some in missing.chunks(STEP).take(AT_ONCE / STEP) {
-            self.push_these(some).await?;
-        }
+        self.push_these(&missing[..missing.len().min(AT_ONCE)]).await?;
         for some in missing_marks.chunks(STEP) {
             // Their clock begins before they are read.
             let Some(call) = self.begin(&self.link.scripts.mirror.push, &redis) else { break };

@@ -64,13 +64,15 @@ local function remove_all(ids, index)
     local sound = redis.call('HLEN', key('mirror:tasks')) == redis.call('HLEN', key('mirror:index'))
     local gone, later, lines = {}, {}, {}
     for i, id in ipairs(ids) do
-        local late, pool = string.match(index[i] or '', '^%d+\t%d+\t([01])\t[^\t]+\t(.+)$')
-        if pool then
-            lines[pool] = lines[pool] or {}
-            table.insert(lines[pool], id)
+        if index[i] or not sound then
+            local late, pool = string.match(index[i] or '', '^%d+\t%d+\t([01])\t[^\t]+\t(.+)$')
+            if pool then
+                lines[pool] = lines[pool] or {}
+                table.insert(lines[pool], id)
+            end
+            if late ~= '0' then later[#later + 1] = id end
+            gone[#gone + 1] = id
         end
-        if late ~= '0' and (late or not sound) then later[#later + 1] = id end
-        if index[i] or not sound then gone[#gone + 1] = id end
     end
     for pool, line in pairs(lines) do tell('ZREM', line_of(pool), line) end
     tell('ZREM', 'mirror:later', later)
@@ -130,9 +132,9 @@ end
 
 local function bury_all(ids, attempts)
     local minute, new = math.floor(now_ms / 60000), {}
-    for i, before in ipairs(tombs_of(ids)) do
-        new[#new + 1] = ids[i]
-        new[#new + 1] = text(math.max(before, attempts[i]))
+    for i, before in ipairs(find(slice(minute), ids)) do
+        new[2 * i - 1] = ids[i]
+        new[2 * i] = text(math.max(tonumber(before) or 0, attempts[i]))
     end
     tell('HSET', slice(minute), new)
     if #new > 0 then
