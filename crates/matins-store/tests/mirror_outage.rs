@@ -535,6 +535,43 @@ async fn who_runs_a_type_finds_it_behind_many_of_others() {
     assert_eq!(claimed.iter().map(|one| one.task.id).collect::<Vec<_>>(), [id(1)]);
 }
 
+/// Every node finds all that the others journalled, and brings it in with its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_journal_comes_in_once() {
+    const EACH: u128 = 300;
+    let bed = Bed::new().await;
+    let nodes = [bed.node("a").await, bed.node("b").await, bed.node("c").await];
+    until("all may work in the dark", async || nodes.iter().all(|node| node.store.mirrors())).await;
+    for (nth, node) in (0..).zip(&nodes) {
+        node.cut_pg().await;
+        let new = (1..=EACH).map(|n| due(nth * EACH + n)).collect();
+        node.store.enqueue(new, Timestamp::now()).await.unwrap();
+    }
+    let (all, began, mut ran) = (EACH * nodes.len() as u128, Instant::now(), 0);
+    while ran < all {
+        assert!(began.elapsed() < SOON, "only {ran} ran");
+        for node in &nodes {
+            for one in node.claim(50).await {
+                assert_eq!(node.finish(&one).await, Settled::Done(State::Completed));
+                ran += 1;
+            }
+        }
+    }
+    let began = Instant::now();
+    nodes.iter().for_each(|node| node.to_pg.set(Weather::Fine));
+    for node in &nodes {
+        node.heal().await;
+    }
+    println!("{} entries are in PostgreSQL after {:?}", 3 * all, began.elapsed());
+    let inspector = bed.inspector().await;
+    for n in 1..=all {
+        assert_eq!(state(&inspector, n).await, State::Completed, "task {n}");
+        assert_eq!(inspector.attempts(id(n)).await.unwrap().len(), 1, "task {n}");
+    }
+    assert!(bed.witness.lock().unwrap().runs.values().all(|runs| *runs == 1));
+    sound(&inspector).await;
+}
+
 /// Whoever can write to Redis and has no key brings nothing in, and holds nothing up.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_write_into_redis_does_no_harm() {

@@ -42,7 +42,8 @@ async fn a_schema_that_nobody_touched_is_as_it_should_be() {
 }
 
 /// A plan that may use no scan has a price as if it were long, and compiling it takes longer than
-/// all that it does; so does to plan it anew for each call.
+/// all that it does; so does to plan it anew for each call. Pruning is planned anew: only then it
+/// leaves days alone that it has nothing to do with.
 #[tokio::test]
 async fn functions_that_choose_their_plans_make_them_once_and_compile_nothing() {
     let (_, database) = bed().await;
@@ -53,7 +54,8 @@ async fn functions_that_choose_their_plans_make_them_once_and_compile_nothing() 
     assert_eq!(psql(format!("SELECT count(*) > 5 {forbidding}")), "t");
     let lacking = psql(format!(
         "SELECT coalesce(string_agg(proname, ' '), '') {forbidding} AND ('jit=off' <> ALL(proconfig)
-         OR (lanname = 'plpgsql' AND 'plan_cache_mode=force_generic_plan' <> ALL(proconfig)))"
+         OR (lanname = 'plpgsql' AND proname <> 'prune'
+             AND 'plan_cache_mode=force_generic_plan' <> ALL(proconfig)))"
     ));
     assert_eq!(lacking, "");
 }

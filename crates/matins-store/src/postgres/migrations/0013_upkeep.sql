@@ -70,8 +70,7 @@ CREATE FUNCTION prune(
     p_limit integer, OUT tasks bigint, OUT ledger bigint, OUT occurrences bigint,
     OUT audited bigint, OUT operations bigint, OUT workers bigint, OUT more boolean
 ) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE v_dropped bigint; v_large oid[];
 BEGIN
