@@ -200,8 +200,7 @@ fn work_goes_on_from_redis_alone() {
 }
 
 fn dark(killed: Killed) {
-    let (postgres, redis) =
-        (Postgres::start(&[]), Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]));
+    let (postgres, redis) = (Postgres::start(&[]), Redis::start(&["--appendonly", "yes"]));
     let mut server = Server::builder().prepare();
     let witness = server.witness.clone();
     let job = |work: &str| json!(witness.quick_shell(work)).to_string();

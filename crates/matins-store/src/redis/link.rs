@@ -39,13 +39,14 @@ use crate::own_thread::OwnThread;
 pub struct Times {
     /// A call that somebody waits for. Later, and the database is asked instead.
     pub patience: Duration,
-    /// A call that nobody waits for.
+    /// A call that nobody waits for, or that only Redis can answer: one that writes each entry to
+    /// its disk may be held up there.
     pub background: Duration,
     /// Opening a connection.
     pub connect: Duration,
     /// Between two tries to connect.
     pub retry: Duration,
-    /// How often an idle line is asked whether it is alive.
+    /// How often an idle line is asked whether it is alive, and how long the answer may take.
     pub watch: Duration,
 }
 
@@ -53,7 +54,7 @@ impl Default for Times {
     fn default() -> Self {
         Self {
             patience: Duration::from_millis(50),
-            background: Duration::from_secs(2),
+            background: Duration::from_secs(4),
             connect: Duration::from_secs(1),
             retry: Duration::from_millis(500),
             watch: Duration::from_secs(2),
@@ -388,7 +389,7 @@ impl Link {
                 return;
             }
             if timeout(self.times.watch, self.doubt.notified()).await.is_err() {
-                match self.command::<Option<String>>(self.times.connect, &alive).await {
+                match self.command::<Option<String>>(self.times.watch, &alive).await {
                     // Emptied, or somebody else's by now: it is greeted anew.
                     Ok(id) if id != Some(self.store_id.to_string()) => self.owe(),
                     _ => {}
