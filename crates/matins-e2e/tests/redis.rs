@@ -42,6 +42,7 @@ fn under_load(
     what: &str,
     redis: &mut Redis,
     last: Duration,
+    soon: Duration,
     mut suffer: impl FnMut(&mut Redis, bool),
 ) {
     let url = database();
@@ -68,7 +69,7 @@ fn under_load(
     }
     suffer(redis, true);
     let suffered = Instant::now();
-    eventually("all lines are known, and the drift is over", seconds(10.0), || {
+    eventually("all lines are known, and the drift is over", soon, || {
         let ask = |words: &[&str]| redis.ask(words);
         let told = ask(&["get", "matins:drift"]) == "0"
             && ask(&["hexists", "matins:task:known", "default"]) == "1"
@@ -92,14 +93,16 @@ fn under_load(
 const KEEPS: [&str; 2] = ["--appendonly", "yes"];
 
 fn emptied_each_second(keeps: &[&str]) {
-    under_load("emptied", &mut Redis::start(keeps), seconds(8.0), |redis, _| {
+    let mut redis = Redis::start(keeps);
+    under_load("emptied", &mut redis, seconds(8.0), seconds(10.0), |redis, _| {
         redis.ask(&["flushall"]);
     });
 }
 
 fn killed_under_load(keeps: &[&str]) {
-    let mut up = true;
-    under_load("killed", &mut Redis::start(keeps), seconds(9.0), |redis, last| {
+    let (mut up, mut redis) = (true, Redis::start(keeps));
+    // It is connected to anew, and agreed on anew.
+    under_load("killed", &mut redis, seconds(9.0), seconds(30.0), |redis, last| {
         if !up {
             redis.start_again();
         } else if !last {
