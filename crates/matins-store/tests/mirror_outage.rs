@@ -558,7 +558,9 @@ async fn a_long_journal_comes_in_once() {
         }
     }
     let began = Instant::now();
-    nodes.iter().for_each(|node| node.to_pg.set(Weather::Fine));
+    for node in &nodes {
+        node.to_pg.set(Weather::Fine);
+    }
     for node in &nodes {
         node.heal().await;
     }
