@@ -36,8 +36,7 @@ impl Ground for WithRedis {
 /// look wrong, so that there is time on a busy machine.
 #[allow(dead_code, reason = "not of every test that takes a store from here")]
 pub(crate) fn patient() -> redis::Times {
-    let long = Duration::from_secs(10);
-    redis::Times { patience: long, background: long, watch: long, ..redis::Times::default() }
+    redis::Times { patience: Duration::from_secs(10), ..redis::Times::default() }
 }
 
 pub(crate) async fn one(url: &str, address: &str, options: redis::Options) -> RedisStore {
