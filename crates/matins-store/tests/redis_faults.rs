@@ -214,7 +214,7 @@ async fn silence_is_noticed_and_delays_nobody() {
         }
         let begin = Instant::now();
         until("the silence is noticed", || !bed.is_up()).await;
-        // Alone it is within four seconds; here others use the machine.
+        // Alone it is within five seconds; here others use the machine.
         assert!(begin.elapsed() < Duration::from_secs(10), "after {:?}", begin.elapsed());
         let first = round as u128 * 100;
         let mut longest = Duration::ZERO;
