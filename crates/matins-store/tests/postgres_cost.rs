@@ -170,6 +170,27 @@ async fn the_end_of_a_run_costs_the_same_however_many_end_with_it() {
     bed.end().await;
 }
 
+/// Also when the plans were made while nothing stood in line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_one_concurrency_key_are_taken_in_by_index() {
+    const TASKS: usize = 3_000;
+    let bed = Bed::new(Filling::default()).await;
+    let now = Timestamp::now();
+    let task = |_| NewTask {
+        concurrency_key: Some("one".into()),
+        ..NewTask::new(TaskId(Uuid::now_v7()), KIND, Json::trusted("{}".to_owned()), now)
+    };
+    bed.store.enqueue((0..TASKS).map(task).collect(), now).await.unwrap();
+    assert_eq!(bed.claim(1).await.claimed.len(), 1);
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    bed.put(1, 0).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let walked = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'slot'";
+    let walked: i64 = bed.eye.query_one(walked, &[]).await.unwrap().get(0);
+    assert!(walked < 1_000, "{walked} rows of the line were walked over");
+    bed.end().await;
+}
+
 /// Everybody asks for the figures every ten seconds: they come from counters, also where each task
 /// has a concurrency key of its own. And a list is read no further than its page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -47,9 +47,9 @@ pub(super) const ALL: &[Migration] = &[
     step!(14, "0014", "for_everybody"),
     step!(15, "0015", "alerts"),
     step!(16, "0016", "journal"),
-    step!(17, "0017", "whole_batches"),
-    step!(18, "0018", "outage"),
-    step!(19, "0019", "marks"),
+    step!(17, "0017", "outage"),
+    step!(18, "0018", "marks"),
+    step!(19, "0019", "plans"),
 ];
 
 /// Steps that programs of earlier versions cannot live with. Every other one only adds: tables,

@@ -133,6 +133,7 @@ fn moved(text: &str, from: &str, to: &str) -> String {
         return text.to_owned();
     }
     text.replace(&format!("{from}."), &format!("{to}."))
+        .replace(&format!("'{from}'::"), &format!("'{to}'::"))
         .replace(&format!("search_path = {from},"), &format!("search_path = {to},"))
         .replace(&format!("search_path TO '{from}'"), &format!("search_path TO '{to}'"))
 }

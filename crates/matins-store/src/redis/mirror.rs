@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The decisions are those of [`matins_core::outage`]; a script in `lua/mirror/` is one step of a
-//! [`Slot`](matins_core::outage::Slot), and `0018_outage.sql` and `0019_marks.sql` have the
+//! [`Slot`](matins_core::outage::Slot), and `0017_outage.sql` and `0018_marks.sql` have the
 //! statements. One thing is simpler than there: nobody remembers for each row under which
 //! generation it was mirrored. While the regime has a Redis every row counts as mirrored, and while
 //! it has none, none does.

@@ -114,7 +114,7 @@ END $$;
 
 -- After the clock was set back: what stands in line but is not due, waits once more.
 CREATE FUNCTION follow_clock(p_now timestamptz) RETURNS integer
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_early bigint[]; v_seq bigint; t task; v_count integer := 0;
 BEGIN
     SELECT array_agg(e.seq ORDER BY e.seq) INTO v_early FROM (

@@ -81,7 +81,7 @@ END $$;
 -- A batch, in order, each as if those before it had been stored already.
 CREATE FUNCTION enqueue_each(p_tasks new_task[], p_now timestamptz)
 RETURNS TABLE (outcome integer, id uuid, at timestamptz, result text)
-LANGUAGE plpgsql ROWS 100 SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql ROWS 100 SET search_path = matins, pg_temp AS $$
 DECLARE n new_task; r record;
 BEGIN
     FOR r IN SELECT DISTINCT x.schedule_uid AS uid FROM unnest(p_tasks) AS x
@@ -97,12 +97,14 @@ BEGIN
     END LOOP;
 END $$;
 
--- A batch of tasks that nothing stands in the way of: new ids, no keys, no schedule.
-CREATE FUNCTION enqueue_plain(
+-- A batch of tasks that nothing stands in the way of: new ids, no keys, no schedule. Answers the
+-- order of acceptance of each.
+CREATE FUNCTION enqueue_told(
     p_ids uuid[], p_pools text[], p_types text[], p_payloads text[], p_priorities smallint[],
     p_run_at timestamptz[], p_expires_at timestamptz[], p_tags text[], p_max_retries bigint[],
     p_backoff text[], p_timeout_us bigint[], p_created_by text[], p_now timestamptz
-) RETURNS void LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+) RETURNS bigint[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+DECLARE v_seqs bigint[];
 BEGIN
     PERFORM lane_of(x.pool, x.type, false)
     FROM (SELECT DISTINCT pool, type FROM unnest(p_pools, p_types) AS u (pool, type)) AS x
@@ -113,8 +115,9 @@ BEGIN
         FROM unnest(p_ids, p_pools, p_types, p_payloads, p_priorities, p_run_at, p_expires_at,
                     p_tags, p_max_retries, p_backoff, p_timeout_us, p_created_by)
              WITH ORDINALITY AS u (id, pool, type, payload, priority, run_at, expires_at, tags,
-                                   max_retries, backoff, timeout_us, created_by, nth)
-        JOIN lane AS l ON l.pool = u.pool AND l.type = u.type AND NOT l.quarantine
+                                   max_retries, backoff, timeout_us, created_by, nth),
+             LATERAL (SELECT id FROM lane
+                      WHERE pool = u.pool AND type = u.type AND NOT quarantine LIMIT 1) AS l
         ORDER BY u.nth OFFSET 0) AS o
     ), t AS (
         INSERT INTO task (seq, id, lane, tags, priority, run_at, held, expires_at, created_at,
@@ -131,7 +134,10 @@ BEGIN
         WHERE run_at > p_now
     ), e AS (
         INSERT INTO expiring SELECT expires_at, seq FROM n WHERE expires_at IS NOT NULL
+    ), c AS (
+        INSERT INTO tally (lane, place, n)
+        SELECT lane, CASE WHEN run_at <= p_now THEN 1 ELSE 2 END, count(*) FROM n GROUP BY 1, 2
     )
-    INSERT INTO tally (lane, place, n)
-    SELECT lane, CASE WHEN run_at <= p_now THEN 1 ELSE 2 END, count(*) FROM n GROUP BY 1, 2;
+    SELECT array_agg(seq ORDER BY nth) INTO v_seqs FROM n;
+    RETURN v_seqs;
 END $$;

@@ -4,14 +4,16 @@
 -- planner believes of the table: a plan that walks the table and, for each of its rows, the list
 -- is a disaster that a stale statistic is enough for.
 
--- A lease must cover what is handed out.
-CREATE FUNCTION may_claim(p_worker text, p_lease timestamptz, p_now timestamptz) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT NOT EXISTS (SELECT 1 FROM setting WHERE scope = 'frozen')
+-- A lease must cover what is handed out, and nobody else may have it in the dark.
+CREATE FUNCTION may_claim(p_worker text, p_lease timestamptz, p_now timestamptz)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT may_act_alone() THEN RETURN false; END IF;
+    RETURN NOT EXISTS (SELECT 1 FROM setting WHERE scope = 'frozen')
        AND (p_lease IS NOT NULL OR EXISTS (
             SELECT 1 FROM worker
-            WHERE name = p_worker AND NOT retired AND lease_until >= p_now))
-$$;
+            WHERE name = p_worker AND NOT retired AND lease_until >= p_now));
+END $$;
 
 -- A task with its claim, as `claim.rs` reads it; the last row has no `fence`, and says when to ask
 -- again, where the live rows of lanes begin, and how many dead ones were walked over to find that.
@@ -51,7 +53,7 @@ $$;
 
 -- What still stands of what an earlier call with the same token was given.
 CREATE FUNCTION claimed_before(p_worker text, p_token bigint) RETURNS SETOF handed
-LANGUAGE sql STABLE ROWS 50 SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE sql STABLE ROWS 50 SET search_path = matins, pg_temp AS $$
     SELECT * FROM claims_of(ARRAY(
         SELECT id FROM running WHERE worker = p_worker AND token = p_token))
 $$;
@@ -219,66 +221,75 @@ $$;
 -- are merged by their heads, so a claim costs what it hands out, plus one look per lane. What
 -- lies in other lanes, behind a limit, in the future or in the past is never visited.
 --
--- Plans are made once for a session, here and in what is called from here: to plan anew for each
--- call would take longer than the rest of it, and by index is the only way whatever the figures.
---
 -- `p_floor_*`: where a lane's live rows, and due tasks that wait to be put in line, are known to
 -- begin (`floors.rs`); what lies before is not looked at.
 --
--- Tasks that nothing has to be asked about are started all at once; the others, and whatever comes
--- behind one of them, one by one.
+-- Tasks that nothing has to be asked about are started all at once, up to the first of the others;
+-- from there they go one by one. Of a lane whose limit is used up only the first is looked at.
 CREATE FUNCTION claim(
     p_worker text, p_pool text, p_types text[], p_max integer, p_token bigint,
     p_lease timestamptz, p_now timestamptz, p_floor_lanes integer[], p_floor_ords bigint[],
     p_floor_due timestamptz
 ) RETURNS SETOF handed
-LANGUAGE plpgsql ROWS 50 SET search_path = matins, pg_temp SET jit = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql ROWS 50 SET search_path = matins, pg_temp AS $$
 DECLARE
-    v_lanes integer[]; v_floors bigint[]; v_all allowance[]; v_keyed bigint[]; v_needs integer;
+    v_served integer[] := lanes_served(p_pool, p_types); v_all allowance[]; v_spent integer[];
+    v_lanes integer[]; v_floors bigint[]; v_plain integer[]; v_plain_floors bigint[];
+    v_keyed bigint[]; v_needs integer; v_bar bigint[];
     v_limit integer := least(greatest(p_max * 2, 256), 2000); v_promoted integer;
     v_got integer := 0; v_rest record; v_next timestamptz; v_unfinished boolean;
     v_begin_lanes integer[]; v_begin_ords bigint[]; v_walked bigint;
     v_ids uuid[];
 BEGIN
     IF p_max <= 0 OR NOT may_claim(p_worker, p_lease, p_now) THEN RETURN; END IF;
+    v_all := allowances(v_served, p_now);
+    SELECT array_agg(a.lane) INTO v_spent FROM unnest(v_all) AS a
+    WHERE a.room <= 0 OR a.tokens <= 0;
     SELECT array_agg(s.lane), array_agg(coalesce(f.ord, -9223372036854775808))
     INTO v_lanes, v_floors
-    FROM unnest(lanes_served(p_pool, p_types)) AS s (lane)
+    FROM unnest(v_served) AS s (lane)
     LEFT JOIN unnest(p_floor_lanes, p_floor_ords) AS f (lane, ord) ON f.lane = s.lane;
-    v_all := allowances(v_lanes, p_now);
     WITH due AS MATERIALIZED (
-        SELECT seq, needs FROM scheduled WHERE run_at <= p_now AND run_at >= p_floor_due
+        SELECT lane, ord, seq, needs FROM scheduled WHERE run_at <= p_now AND run_at >= p_floor_due
         ORDER BY run_at, seq LIMIT v_limit
     ), head AS MATERIALIZED (
         SELECT l.id AS lane, y.* FROM unnest(v_lanes, v_floors) AS l (id, floor), LATERAL (
             SELECT r.ord, r.seq, r.needs FROM ready AS r
-            WHERE r.lane = l.id AND r.ord >= l.floor ORDER BY r.ord, r.seq LIMIT p_max) AS y
-    ), asking AS (
-        SELECT seq, needs FROM due WHERE needs > 0
-        UNION ALL SELECT seq, needs FROM head WHERE needs > 0
+            WHERE r.lane = l.id AND r.ord >= l.floor ORDER BY r.ord, r.seq
+            LIMIT CASE WHEN l.id = ANY(v_spent) THEN 1 ELSE p_max END) AS y
+    ), seen AS (
+        SELECT * FROM (SELECT * FROM due UNION ALL SELECT lane, ord, seq, needs FROM head) AS x
+        WHERE (lane = ANY(v_spent)) IS NOT TRUE
     ), first AS (
         SELECT lane, min(ord) AS ord FROM head GROUP BY lane
     )
-    SELECT (SELECT max(needs) FROM asking), (SELECT array_agg(seq) FROM asking WHERE needs >= 2),
+    SELECT (SELECT max(needs) FROM seen), (SELECT array_agg(seq) FROM seen WHERE needs >= 2),
+           (SELECT ARRAY[ord, seq] FROM seen
+            WHERE needs >= 2 OR lane IN (SELECT a.lane FROM unnest(v_all) AS a)
+            ORDER BY ord, seq LIMIT 1),
+           (SELECT min(rate_opens(a, p_now)) FROM unnest(v_all) AS a JOIN first AS f USING (lane)
+            WHERE a.tokens <= 0 AND (a.room <= 0) IS NOT TRUE),
            array_agg(lane), array_agg(ord),
            -(SELECT count(*) FROM due) - (SELECT count(*) FROM head)
-    INTO v_needs, v_keyed, v_begin_lanes, v_begin_ords, v_walked FROM first;
+    INTO v_needs, v_keyed, v_bar, v_next, v_begin_lanes, v_begin_ords, v_walked FROM first;
     v_walked := v_walked + pg_stat_get_xact_tuples_returned('ready_pkey'::regclass)
                          + pg_stat_get_xact_tuples_returned('scheduled_pkey'::regclass);
     IF v_keyed IS NOT NULL THEN PERFORM tie_tasks(v_keyed); END IF;
     v_promoted := promote(p_now, v_limit, p_floor_due);
     v_unfinished := v_promoted = v_limit;
-    IF v_all IS NULL AND v_keyed IS NULL THEN
-        RETURN QUERY SELECT * FROM start_plain(v_lanes, v_floors, p_max, p_worker, p_token,
-                                               p_lease, p_now);
-        GET DIAGNOSTICS v_got = ROW_COUNT;
-    END IF;
+    SELECT array_agg(lane) FILTER (WHERE plain), array_agg(floor) FILTER (WHERE plain),
+           array_agg(lane), array_agg(floor)
+    INTO v_plain, v_plain_floors, v_lanes, v_floors
+    FROM (SELECT l.*, l.lane NOT IN (SELECT a.lane FROM unnest(v_all) AS a) AS plain
+          FROM unnest(v_lanes, v_floors) AS l (lane, floor)) AS x
+    WHERE (lane = ANY(v_spent)) IS NOT TRUE;
+    RETURN QUERY SELECT * FROM start_plain(v_plain, v_plain_floors, v_bar, p_max, p_worker,
+                                           p_token, p_lease, p_now);
+    GET DIAGNOSTICS v_got = ROW_COUNT;
     IF v_got < p_max AND (v_needs > 0 OR v_all IS NOT NULL OR v_unfinished) THEN
         SELECT * INTO v_rest FROM hand_out_rest(v_lanes, v_floors, p_max - v_got, p_now, v_all,
                                                 v_unfinished, p_floor_due);
-        v_next := v_rest.opening;
+        v_next := least(v_next, v_rest.opening);
         v_unfinished := v_rest.unfinished;
         IF v_rest.seqs <> '{}' THEN
             PERFORM save_rates(v_rest.allowed);
@@ -291,23 +302,27 @@ BEGIN
         END IF;
     END IF;
     IF v_got < p_max AND NOT v_unfinished THEN
-        v_next := least(v_next, next_due(v_lanes, p_now));
+        v_next := least(v_next, next_due(v_served, p_now));
     END IF;
     RETURN NEXT last_word(v_next, v_walked, v_begin_lanes, v_begin_ords);
 END $$;
 
--- Starts what stands at the heads of some lanes and has no concurrency_key, up to a task that may
--- not start: one that has expired, or whose key was completed.
+-- Starts what stands at the heads of some lanes, before a bar, and has no concurrency_key, up to a
+-- task that may not start: one that has expired, or whose key was completed.
 CREATE FUNCTION start_plain(
-    p_lanes integer[], p_floors bigint[], p_max integer, p_worker text, p_token bigint,
-    p_lease timestamptz, p_now timestamptz
+    p_lanes integer[], p_floors bigint[], p_bar bigint[], p_max integer, p_worker text,
+    p_token bigint, p_lease timestamptz, p_now timestamptz
 ) RETURNS SETOF handed LANGUAGE plpgsql ROWS 50 AS $$
+DECLARE
+    v_ord bigint := coalesce(p_bar[1], 9223372036854775807);
+    v_seq bigint := coalesce(p_bar[2], 9223372036854775807);
 BEGIN
     RETURN QUERY
     WITH head AS MATERIALIZED (
         SELECT y.* FROM unnest(p_lanes, p_floors) AS l (id, floor), LATERAL (
             SELECT r.ctid AS at, r.ord, r.seq, r.needs FROM ready AS r
-            WHERE r.lane = l.id AND r.ord >= l.floor AND r.needs < 2
+            WHERE r.lane = l.id AND r.ord >= l.floor AND (r.ord, r.seq) < (v_ord, v_seq)
+              AND r.needs < 2
             ORDER BY r.ord, r.seq LIMIT p_max FOR UPDATE SKIP LOCKED) AS y
     ), line AS MATERIALIZED (
         SELECT nextval('fence_seq') AS fence, o.*
@@ -466,23 +481,82 @@ BEGIN
     PERFORM take_out(v_gone, v_taken);
 END $$;
 
+-- Starts named tasks that stand in line and that nothing has to be asked about, in the order of the
+-- line, up to one that may not start: one that has expired, or whose key was completed.
+CREATE FUNCTION start_named(
+    p_seqs bigint[], p_lanes integer[], p_max integer, p_worker text, p_token bigint,
+    p_lease timestamptz, p_now timestamptz
+) RETURNS SETOF handed LANGUAGE plpgsql ROWS 50 AS $$
+BEGIN
+    RETURN QUERY
+    WITH head AS MATERIALIZED (
+        SELECT r.* FROM unnest(p_seqs) AS u (seq),
+            LATERAL (SELECT lane, run_at, priority FROM task WHERE seq = u.seq LIMIT 1) AS t,
+            LATERAL (
+                SELECT x.ctid AS at, x.ord, x.seq, x.needs FROM ready AS x
+                WHERE x.lane = t.lane AND x.ord = order_key(t.run_at, t.priority)
+                  AND x.seq = u.seq AND x.needs < 2
+                LIMIT 1 FOR UPDATE SKIP LOCKED) AS r
+        WHERE t.lane = ANY(p_lanes)
+    ), line AS MATERIALIZED (
+        SELECT nextval('fence_seq') AS fence, o.*
+        FROM (SELECT * FROM head ORDER BY ord, seq LIMIT p_max) AS o
+    ), found AS MATERIALIZED (
+        SELECT n.fence, n.at, n.ord, n.needs, l.pool, l.type, t.*,
+               n.needs > 0 AND coalesce(t.expires_at <= p_now OR (
+                   SELECT k.id <> t.id AND k.at IS NOT NULL FROM exec_key AS k
+                   WHERE k.type = l.type AND k.key = t.execution_key), false) AS ends
+        FROM line AS n, LATERAL (SELECT * FROM task WHERE seq = n.seq LIMIT 1) AS t,
+             LATERAL (SELECT pool, type FROM lane WHERE id = t.lane LIMIT 1) AS l
+    ), started AS MATERIALIZED (
+        SELECT * FROM found
+        WHERE fence < coalesce((SELECT min(fence) FROM found WHERE ends), 9223372036854775807)
+    ), gone AS (
+        DELETE FROM ready WHERE ctid = ANY(ARRAY(SELECT at FROM started))
+    ), kept AS (
+        DELETE FROM expiring WHERE ctid = ANY(ARRAY(
+            SELECT e.at FROM started AS s, LATERAL (
+                SELECT x.ctid AS at FROM expiring AS x
+                WHERE x.expires_at = s.expires_at AND x.seq = s.seq LIMIT 1) AS e
+            WHERE s.expires_at IS NOT NULL))
+    ), runs AS (
+        INSERT INTO running (id, seq, fence, token, worker, lane, claimed_at, lease_until,
+                             cancel_requested_at, tied)
+        SELECT id, seq, fence, p_token, p_worker, lane, p_now, p_lease, cancel_requested_at,
+               is_tied(concurrency_key, schedule_uid)
+        FROM started
+    ), counted AS (
+        INSERT INTO tally (lane, place, n) SELECT lane, 1, -count(*) FROM started GROUP BY lane
+    )
+    SELECT s.fence, p_now, s.cancel_requested_at, s.pool, s.type, s.seq, s.id, s.lane,
+           s.schedule, s.execution_key, s.tags, s.priority, s.run_at, s.attempt, s.retries,
+           s.losses, s.interruptions, s.replays, s.expires_at, s.concurrency_key, s.created_at,
+           s.created_by, s.max_retries, s.backoff, s.timeout_us, s.schedule_uid, s.label,
+           s.occurrence, s.error_class, s.error_message, s.fingerprint, s.payload,
+           NULL::timestamptz, NULL::bigint, NULL::integer[], NULL::bigint[]
+    FROM started AS s ORDER BY s.fence;
+END $$;
+
 -- The named tasks, if they are due and nothing else forbids them; wherever they stand in line.
+-- Those that nothing has to be asked about are started all at once, the others one by one.
 CREATE FUNCTION claim_named(
     p_worker text, p_pool text, p_types text[], p_ids uuid[], p_max integer, p_token bigint,
     p_lease timestamptz, p_now timestamptz
 ) RETURNS SETOF handed
-LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp SET jit = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_served integer[]; v_all allowance[]; v_seqs bigint[] := '{}'; v_next timestamptz; w task;
     a allowance; e record; v_again boolean; v_type text; v_due bigint[]; v_seq bigint; u turn;
-    v_ids uuid[];
+    v_ids uuid[]; v_tied boolean; v_got integer := 0;
 BEGIN
     IF p_max <= 0 OR NOT may_claim(p_worker, p_lease, p_now) THEN RETURN; END IF;
     v_served := lanes_served(p_pool, p_types);
-    SELECT array_agg(x.seq) INTO v_due FROM task AS x WHERE x.id = ANY(p_ids);
+    SELECT array_agg(t.seq), bool_or(t.concurrency_key IS NOT NULL),
+           array_agg(DISTINCT t.lane) FILTER (WHERE t.lane = ANY(v_served))
+    INTO v_due, v_tied, v_served
+    FROM (SELECT DISTINCT id FROM unnest(p_ids) AS u (id)) AS i,
+         LATERAL (SELECT seq, concurrency_key, lane FROM task WHERE id = i.id LIMIT 1) AS t;
     v_all := allowances(v_served, p_now);
     PERFORM tie_tasks(v_due);
     SELECT min(x.run_at) INTO v_next FROM task AS x
@@ -497,7 +571,14 @@ BEGIN
         PERFORM count_in(w.lane, 2, -1);
         PERFORM wait_for(w, p_now, true);
     END LOOP;
-    LOOP
+    IF v_all IS NULL AND NOT v_tied THEN
+        RETURN QUERY SELECT * FROM start_named(v_due, v_served, p_max, p_worker, p_token, p_lease,
+                                               p_now);
+        GET DIAGNOSTICS v_got = ROW_COUNT;
+    END IF;
+    -- Whatever is left is looked at one by one.
+    v_again := v_got < least(p_max, cardinality(v_due));
+    WHILE v_again LOOP
         v_again := false;
         FOR v_seq IN
             SELECT x.seq FROM task AS x
@@ -512,7 +593,7 @@ BEGIN
             ORDER BY CASE WHEN s.stage = 0 THEN s.ord
                           ELSE place_of(s.stage = 1, u.freed, x.priority, x.run_at) END, x.seq
         LOOP
-            EXIT WHEN array_length(v_seqs, 1) >= p_max;
+            EXIT WHEN v_got + cardinality(v_seqs) >= p_max;
             SELECT * INTO w FROM task AS x WHERE x.seq = v_seq FOR UPDATE SKIP LOCKED;
             CONTINUE WHEN NOT FOUND;
             v_type := type_of(w.lane);
@@ -543,7 +624,6 @@ BEGIN
             v_seqs := v_seqs || w.seq;
             v_all := spend(v_all, w.lane, p_now);
         END LOOP;
-        EXIT WHEN NOT v_again;
     END LOOP;
     IF v_seqs <> '{}' THEN
         PERFORM save_rates(v_all);

@@ -26,16 +26,19 @@ BEGIN
             RETURN CASE WHEN EXISTS (SELECT 1 FROM history WHERE id = p_id) THEN 3 ELSE 0 END;
         END IF;
         IF t.state <> 0 THEN RETURN 3; END IF;
-        IF NOT EXISTS (SELECT 1 FROM running WHERE id = p_id) AND leave(t) THEN
-            PERFORM cancel_left(t, p_reason, p_at);
-            RETURN 1;
+        IF NOT EXISTS (SELECT 1 FROM running WHERE id = p_id) THEN
+            PERFORM must_not_be_dark(t);
+            IF leave(t) THEN
+                PERFORM cancel_left(t, p_reason, p_at);
+                RETURN 1;
+            END IF;
         END IF;
     END LOOP;
     PERFORM not_settled('task ' || p_id);
 END $$;
 
 CREATE FUNCTION cancel(p_ids uuid[], p_who text, p_reason text, p_at timestamptz)
-RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_id uuid; v_answers integer[] := '{}'; v_answer integer;
 BEGIN
     FOREACH v_id IN ARRAY p_ids LOOP
@@ -93,6 +96,7 @@ BEGIN
         END IF;
         IF t.state = 3 THEN RETURN replay(t, p_payload, p_at); END IF;
         IF EXISTS (SELECT 1 FROM running WHERE id = p_id) THEN RETURN 3; END IF;
+        PERFORM must_not_be_dark(t);
         IF t.run_at <= p_at THEN
             UPDATE task SET payload = coalesce(p_payload, payload) WHERE seq = t.seq;
             RETURN 1;
@@ -108,7 +112,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION retry(p_ids uuid[], p_payload text, p_who text, p_reason text, p_at timestamptz)
-RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_id uuid; v_answers integer[] := '{}'; v_answer integer;
 BEGIN
     FOREACH v_id IN ARRAY p_ids LOOP
@@ -126,7 +130,7 @@ END $$;
 -- 0 not found, 1 done, 3 wrong state. `p_dismissal`: who, when and why, as JSON.
 CREATE FUNCTION dismiss(p_ids uuid[], p_dismissal text, p_who text, p_reason text,
                         p_at timestamptz)
-RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_id uuid; v_answers integer[] := '{}'; v_answer integer; t task;
 BEGIN
     FOREACH v_id IN ARRAY p_ids LOOP
@@ -148,7 +152,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION expire(p_now timestamptz, p_limit integer) RETURNS bigint
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_id uuid; v_count bigint := 0; t task;
 BEGIN
     FOR v_id IN SELECT x.id FROM (SELECT seq FROM expiring WHERE expires_at <= p_now
@@ -165,7 +169,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION forget_key(p_type text, p_key text, p_who text, p_reason text, p_at timestamptz)
-RETURNS boolean LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+RETURNS boolean LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 BEGIN
     DELETE FROM exec_key WHERE type = p_type AND key = p_key AND at IS NOT NULL;
     IF NOT FOUND THEN RETURN false; END IF;

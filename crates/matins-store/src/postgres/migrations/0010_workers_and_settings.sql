@@ -4,7 +4,7 @@
 -- 2 it does, but its task should end.
 CREATE FUNCTION extend(p_ids uuid[], p_fences bigint[], p_tokens bigint[],
                        p_lease timestamptz)
-RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+RETURNS integer[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_answers integer[];
 BEGIN
     WITH c AS (
@@ -15,16 +15,21 @@ BEGIN
         UPDATE running AS r SET lease_until = CASE WHEN r.lease_until IS NOT NULL THEN p_lease END
         FROM (SELECT DISTINCT id, fence, token FROM c) AS d
         WHERE r.id = d.id AND r.fence = d.fence AND r.token = d.token
-        RETURNING r.id, r.fence, r.token, r.cancel_requested_at IS NOT NULL AS asked
+        RETURNING r.id, r.fence, r.token,
+                  CASE WHEN r.cancel_requested_at IS NULL THEN 1 ELSE 2 END AS answer
     )
-    SELECT array_agg(CASE WHEN r.id IS NULL THEN 0 WHEN r.asked THEN 2 ELSE 1 END ORDER BY nth)
-    INTO v_answers FROM c LEFT JOIN r USING (id, fence, token);
+    -- Not a join: without a hash it would compare each with each.
+    SELECT array_agg(coalesce(answer, 0) ORDER BY nth) INTO v_answers
+    FROM (SELECT nth, max(answer) OVER (PARTITION BY id, fence, token) AS answer
+          FROM (SELECT *, NULL::integer AS answer FROM c
+                UNION ALL SELECT id, fence, token, NULL, answer FROM r) AS x) AS y
+    WHERE nth IS NOT NULL;
     RETURN coalesce(v_answers, '{}');
 END $$;
 
 -- Says in a worker's entry that a session watches over it.
 CREATE FUNCTION guard_worker(p_name text) RETURNS SETOF text
-LANGUAGE sql ROWS 1 SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE sql ROWS 1 SET search_path = matins, pg_temp AS $$
     UPDATE worker SET guarded = true WHERE name = p_name RETURNING name
 $$;
 
@@ -33,7 +38,7 @@ $$;
 -- there was none) is not there any more.
 CREATE FUNCTION change_settings(p_changes jsonb, p_who text, p_action text, p_target text,
                                 p_reason text, p_at timestamptz) RETURNS boolean
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE c record; v_before integer;
 BEGIN
     FOR c IN SELECT * FROM jsonb_to_recordset(p_changes) AS x (

@@ -1,7 +1,7 @@
 -- Schedules: written, fired, removed.
 
 CREATE FUNCTION remove_schedule(p_name text, p_who text, p_reason text, p_at timestamptz)
-RETURNS boolean LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+RETURNS boolean LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_uid uuid; v_id uuid;
 BEGIN
     SELECT uid INTO v_uid FROM schedule WHERE name = p_name;
@@ -18,14 +18,16 @@ BEGIN
     RETURN true;
 END $$;
 
--- Applies plans, each by itself: occurrences, tasks and cursor together, or false when the
--- schedule or one of the occurrences was decided by somebody else.
+-- Applies plans, each by itself: occurrences, tasks and cursor together, and what is to be told of
+-- it, or false when the schedule or one of the occurrences was decided by somebody else.
 CREATE FUNCTION fire(p_plans jsonb, p_now timestamptz)
-RETURNS boolean[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
-DECLARE p jsonb; v_answers boolean[] := '{}';
+RETURNS boolean[] LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
+DECLARE p jsonb; v_answers boolean[] := '{}'; v_applied boolean;
 BEGIN
     FOR p IN SELECT value FROM jsonb_array_elements(p_plans) LOOP
-        v_answers := v_answers || fire_plan(p, p_now);
+        v_applied := fire_plan(p, p_now);
+        v_answers := v_answers || v_applied;
+        IF v_applied THEN PERFORM raise_missed(p, p_now); END IF;
     END LOOP;
     RETURN v_answers;
 END $$;
@@ -83,7 +85,7 @@ END $$;
 -- Writes schedules as they are given, each from what was expected (`expected_rev` NULL: none of
 -- that name). `unrecorded` counts what a balance holds without records here.
 CREATE FUNCTION put_schedules(p_writes jsonb) RETURNS boolean[]
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE w record; v_answers boolean[] := ARRAY[]::boolean[];
 BEGIN
     FOR w IN SELECT * FROM jsonb_to_recordset(p_writes) AS x (

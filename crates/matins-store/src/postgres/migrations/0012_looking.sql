@@ -1,31 +1,15 @@
--- Reading what may have changed a moment ago.
---
--- Functions that a statement calls beside a verb see what the verb saw, not what the statement
--- saw when it began: lanes and runs that are new since.
-CREATE FUNCTION find_lane(p_lane integer) RETURNS TABLE (pool text, type text)
-LANGUAGE plpgsql ROWS 1 SET search_path = matins, pg_temp SET jit = off AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY SELECT l.pool, l.type FROM lane AS l WHERE l.id = p_lane;
-END $$;
-
-CREATE FUNCTION find_run(p_id uuid)
-RETURNS TABLE (claimed_at timestamptz, cancel_requested_at timestamptz)
-LANGUAGE plpgsql ROWS 1 SET search_path = matins, pg_temp SET jit = off AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY SELECT r.claimed_at, r.cancel_requested_at FROM running AS r WHERE r.id = p_id;
-END $$;
+-- Reading what may have changed a moment ago: a function that a statement calls beside a verb sees
+-- what the verb saw, not what the statement saw when it began.
 
 CREATE FUNCTION slot_place(p_turned boolean, p_freed timestamptz, p_priority integer,
                            p_run_at timestamptz) RETURNS bigint
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 BEGIN
     RETURN place_of(p_turned, p_freed, p_priority, p_run_at);
 END $$;
 
 CREATE FUNCTION catch_up(p_now timestamptz, p_limit integer) RETURNS integer
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 BEGIN
     RETURN promote(p_now, p_limit, '-infinity');
 END $$;
@@ -33,7 +17,7 @@ END $$;
 -- A task, wherever it is. A function, because its plan is made once for a session, and because it
 -- sees what this transaction has written, wherever it is called from.
 CREATE FUNCTION find_task(p_id uuid) RETURNS SETOF task_full
-LANGUAGE plpgsql ROWS 1 SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql ROWS 1 SET search_path = matins, pg_temp AS $$
 BEGIN
     RETURN QUERY
         SELECT r.fence, r.token, r.worker, r.claimed_at, r.cancel_requested_at, l.pool, l.type,
@@ -48,7 +32,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION find_tasks(p_ids uuid[]) RETURNS SETOF task_full
-LANGUAGE plpgsql ROWS 100 SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql ROWS 100 SET search_path = matins, pg_temp AS $$
 DECLARE v_id uuid;
 BEGIN
     FOREACH v_id IN ARRAY p_ids LOOP
@@ -58,7 +42,7 @@ END $$;
 
 -- Attempts of a task: those that did not end it, then the one that did.
 CREATE FUNCTION find_attempts(p_id uuid) RETURNS SETOF attempt
-LANGUAGE plpgsql ROWS 5 SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql ROWS 5 SET search_path = matins, pg_temp AS $$
 DECLARE t task;
 BEGIN
     SELECT * INTO t FROM task WHERE id = p_id;

@@ -2,7 +2,7 @@
 
 -- Sums what has been counted so far, if that is more than `p_many` rows.
 CREATE FUNCTION fold_tally(p_many integer) RETURNS void
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 BEGIN
     IF (SELECT count(*) FROM (SELECT 1 FROM tally LIMIT p_many + 1) AS x) <= p_many THEN
         RETURN;
@@ -14,7 +14,7 @@ END $$;
 
 -- A partition of `history` for each of the days from today on.
 CREATE FUNCTION make_partitions(p_now timestamptz, p_days integer) RETURNS void
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_day timestamp; v_name text;
 BEGIN
     FOR i IN 0..p_days LOOP
@@ -69,8 +69,7 @@ CREATE FUNCTION prune(
     p_ledger timestamptz, p_occurrences timestamptz, p_audit timestamptz, p_traces timestamptz,
     p_limit integer, OUT tasks bigint, OUT ledger bigint, OUT occurrences bigint,
     OUT audited bigint, OUT operations bigint, OUT workers bigint, OUT more boolean
-) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+) LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 #variable_conflict use_column
 DECLARE v_dropped bigint; v_large oid[];
 BEGIN

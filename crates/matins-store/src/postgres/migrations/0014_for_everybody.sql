@@ -82,6 +82,18 @@ BEGIN
     END LOOP;
 END $$;
 
+-- What SQL can say and no server could read again.
+CREATE FUNCTION check_instant(p_field text, p_at timestamptz, p_hint text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_at IN ('infinity', '-infinity') THEN
+        PERFORM refuse(p_field, 'expected a finite instant', p_hint);
+    END IF;
+    IF p_at NOT BETWEEN '0001-01-01 00:00:00Z' AND '9999-12-30 00:00:00Z' THEN
+        PERFORM refuse(p_field, format('expected a year from 1 to 9999, got %s', p_at));
+    END IF;
+END $$;
+
 -- Accepts a task when the caller's transaction commits; answers its id, or that of the task that
 -- has the `execution_key` already. `on_duplicate`: return, reject (raises unique_violation) or
 -- replace, as in the API. Without `pool`, the pool of the type in the servers' files, or `default`.
@@ -93,7 +105,7 @@ CREATE FUNCTION enqueue(
     timeout interval DEFAULT NULL, concurrency_key text DEFAULT NULL,
     tags text[] DEFAULT NULL, on_duplicate text DEFAULT 'return', id uuid DEFAULT NULL
 ) RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE n new_task; a record; v_now timestamptz := clock_timestamp();
 BEGIN
@@ -115,12 +127,11 @@ BEGIN
         PERFORM refuse('max_retries', format('expected 0 to 1000000, got %s', max_retries));
     END IF;
     IF timeout <= interval '0' THEN PERFORM refuse('timeout', 'expected more than 0'); END IF;
-    IF run_at IN ('infinity', '-infinity') THEN
-        PERFORM refuse('run_at', 'expected a finite instant');
+    IF timeout > interval '100 years' THEN
+        PERFORM refuse('timeout', 'expected at most 100 years', 'leave it out for the usual limit');
     END IF;
-    IF expires_at IN ('infinity', '-infinity') THEN
-        PERFORM refuse('expires_at', 'expected a finite instant', 'leave it out to never expire');
-    END IF;
+    PERFORM check_instant('run_at', run_at, NULL);
+    PERFORM check_instant('expires_at', expires_at, 'leave it out to never expire');
     IF expires_at <= coalesce(run_at, v_now) THEN
         PERFORM refuse('expires_at', 'must lie after run_at');
     END IF;
@@ -156,19 +167,25 @@ BEGIN
 END $$;
 
 -- What a type's limit takes its concurrency_key from in the payload, by a JSON pointer: text as it
--- is, numbers and booleans as JSON writes them, nothing for anything else.
+-- is, numbers and booleans as JSON writes them, nothing for anything else. The field is named where
+-- a text cannot be one in SQL.
 CREATE FUNCTION key_in(p_type text, p_payload json) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE v_pointer text; v_found json; v_key text;
 BEGIN
     SELECT s.value::json ->> 'concurrency_key' INTO v_pointer FROM setting AS s
     WHERE s.scope = 'limit' AND s.name = p_type;
     IF v_pointer IS NULL THEN RETURN NULL; END IF;
-    v_found := p_payload #> ARRAY(
-        SELECT replace(replace(part, '~1', '/'), '~0', '~')
-        FROM unnest(string_to_array(substr(v_pointer, 2), '/')) WITH ORDINALITY AS u (part, nth)
-        ORDER BY nth);
-    IF json_typeof(v_found) NOT IN ('string', 'number', 'boolean') THEN RETURN NULL; END IF;
-    v_key := nullif(v_found #>> '{}', '');
+    BEGIN
+        v_found := p_payload #> ARRAY(
+            SELECT replace(replace(part, '~1', '/'), '~0', '~')
+            FROM unnest(string_to_array(substr(v_pointer, 2), '/')) WITH ORDINALITY AS u (part, nth)
+            ORDER BY nth);
+        IF json_typeof(v_found) NOT IN ('string', 'number', 'boolean') THEN RETURN NULL; END IF;
+        v_key := nullif(v_found #>> '{}', '');
+    EXCEPTION WHEN untranslatable_character THEN
+        PERFORM refuse('payload', 'holds U+0000, beside which no key can be found in SQL',
+                       'give concurrency_key itself');
+    END;
     PERFORM check_size('payload' || v_pointer, v_key, 'key_bytes');
     RETURN v_key;
 END $$;
@@ -177,7 +194,7 @@ END $$;
 -- completion commit together; raises MT001 if the run has lost its claim. A result above
 -- `limits.result_bytes` is dropped, as everywhere, and its size recorded.
 CREATE FUNCTION complete(task_id uuid, fence bigint, result json DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = matins, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE r running; t task; s settlement; v_answer smallint[];
 BEGIN

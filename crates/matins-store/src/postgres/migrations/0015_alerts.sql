@@ -31,7 +31,7 @@ $$;
 
 -- The twin of `of_dead_letter` in the core. A trigger, so that tasks that succeed pass none of it.
 CREATE FUNCTION raise_dead_letter() RETURNS trigger
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 BEGIN
     INSERT INTO alert (at, read, rule, subject, severity, resolved, facts)
     SELECT NEW.failed_at, false, 'dead_letter', l.type, 'warning', false, facts_of(
@@ -54,19 +54,6 @@ CREATE FUNCTION raise_missed(p jsonb, p_now timestamptz) RETURNS void LANGUAGE s
     FROM jsonb_array_elements(p -> 'occurrences') WITH ORDINALITY AS o (v, nth)
     WHERE o.v ->> 'outcome' = 'missed' ORDER BY o.nth
 $$;
-
--- As before, with these.
-CREATE OR REPLACE FUNCTION fire(p_plans jsonb, p_now timestamptz)
-RETURNS boolean[] LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
-DECLARE p jsonb; v_answers boolean[] := '{}'; v_applied boolean;
-BEGIN
-    FOR p IN SELECT value FROM jsonb_array_elements(p_plans) LOOP
-        v_applied := fire_plan(p, p_now);
-        v_answers := v_answers || v_applied;
-        IF v_applied THEN PERFORM raise_missed(p, p_now); END IF;
-    END LOOP;
-    RETURN v_answers;
-END $$;
 
 -- Takes or keeps the turn to tell. Written seldom: whoever has nothing to tell only reads.
 CREATE FUNCTION take_turn(p_teller text, p_now timestamptz, p_until timestamptz,

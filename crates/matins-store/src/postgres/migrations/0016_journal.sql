@@ -36,7 +36,7 @@ END $$;
 -- Entries in their order, each at the time it was journalled. Answers the tasks that came in.
 CREATE FUNCTION replay_enqueues(p_entries uuid[], p_tasks new_task[], p_at timestamptz[])
 RETURNS SETOF uuid
-LANGUAGE plpgsql ROWS 100 SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql ROWS 100 SET search_path = matins, pg_temp AS $$
 DECLARE r record;
 BEGIN
     FOR r IN SELECT DISTINCT x.type, x.concurrency_key AS key FROM unnest(p_tasks) AS x

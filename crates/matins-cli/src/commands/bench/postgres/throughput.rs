@@ -50,7 +50,7 @@ pub(in super::super) async fn measure(
     size: &Size,
     figures: &mut Figures,
 ) -> Result<()> {
-    let (singles, concurrent) = (size.pick(300, 60), size.pick(4_000, 800));
+    let (singles, concurrent) = (size.pick(300, 60), size.pick(16_000, 800));
     for round in 1..=size.rounds {
         bench.says(format!("throughput, round {round} of {}", size.rounds));
         let scratch = server.database().await?;

@@ -35,7 +35,7 @@ CREATE TABLE journal_gap (
 -- A plan that was made in the dark. 0 known, 1 applied, 2 somebody else decided: it changes
 -- nothing. Each plan holds all that those before it have done to the schedule.
 CREATE FUNCTION replay_fire(p_entry uuid, p_at timestamptz, p jsonb) RETURNS integer
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_uid uuid := (p ->> 'uid')::uuid; v_rev bigint := (p ->> 'rev')::bigint;
         v_stored bigint;
 BEGIN

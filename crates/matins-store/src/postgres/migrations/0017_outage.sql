@@ -63,17 +63,6 @@ BEGIN
     RETURN true;
 END $$;
 
--- A lease must cover what is handed out, and nobody else may have it in the dark.
-CREATE OR REPLACE FUNCTION may_claim(p_worker text, p_lease timestamptz, p_now timestamptz)
-RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF NOT may_act_alone() THEN RETURN false; END IF;
-    RETURN NOT EXISTS (SELECT 1 FROM setting WHERE scope = 'frozen')
-       AND (p_lease IS NOT NULL OR EXISTS (
-            SELECT 1 FROM worker
-            WHERE name = p_worker AND NOT retired AND lease_until >= p_now));
-END $$;
-
 -- The Redis that the regime should have: none when somebody sees another one, which does not become
 -- this one again, or none for some seconds; a new one when everybody has seen the same for some
 -- time, so that one which is emptied again and again is left alone.
@@ -104,7 +93,7 @@ CREATE FUNCTION member_turn(
     p_renews boolean, p_window_us bigint,
     OUT generation bigint, OUT redis text, OUT settled boolean, OUT granted boolean,
     OUT fence bigint
-) LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+) LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 #variable_conflict use_column
 DECLARE g regime; v_now timestamptz := clock_timestamp(); v_wanted text; v_until timestamptz;
 BEGIN
@@ -196,8 +185,7 @@ END $$;
 -- Those of the tasks that stand as they were when they were taken, under that generation. They
 -- stay so until the transaction ends, and may be decided about.
 CREATE FUNCTION taken(p_generation bigint, p_ids uuid[], p_attempts integer[]) RETURNS uuid[]
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE v_ids uuid[];
 BEGIN
     IF (regime_now()).generation <> p_generation THEN RETURN '{}'; END IF;
@@ -211,7 +199,7 @@ CREATE FUNCTION claim_taken(
     p_generation bigint, p_attempts integer[], p_worker text, p_pool text, p_types text[],
     p_ids uuid[], p_max integer, p_token bigint, p_lease timestamptz, p_now timestamptz
 ) RETURNS SETOF handed
-LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp AS $$
 DECLARE h handed; v_ids uuid[] := taken(p_generation, p_ids, p_attempts);
 BEGIN
     IF v_ids = '{}' THEN RETURN; END IF;
@@ -229,8 +217,7 @@ END $$;
 -- no expiry, no schedule, no limit of its type, not in quarantine.
 CREATE FUNCTION mirror_window(p_horizon timestamptz, p_limit integer,
     OUT id uuid, OUT attempt integer, OUT bytes integer
-) RETURNS SETOF record LANGUAGE sql STABLE ROWS 1000 SET search_path = matins, pg_temp
-SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+) RETURNS SETOF record LANGUAGE sql STABLE ROWS 1000 SET search_path = matins, pg_temp AS $$
     WITH open AS (
         SELECT l.id FROM lane AS l WHERE NOT l.quarantine AND NOT EXISTS (
             SELECT 1 FROM setting AS s WHERE s.scope = 'limit' AND s.name = l.type
@@ -315,7 +302,7 @@ CREATE FUNCTION replay_claim(
     p_entry uuid, p_at timestamptz, p_id uuid, p_attempt integer, p_fence bigint, p_token bigint,
     p_worker text, p_member uuid, p_episode bigint, p_retries integer, p_losses integer,
     p_interruptions integer
-) RETURNS integer LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+) RETURNS integer LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE t task;
 BEGIN
     INSERT INTO journal_entry VALUES (p_entry, p_at) ON CONFLICT DO NOTHING;
@@ -341,7 +328,7 @@ END $$;
 CREATE FUNCTION replay_cancel(
     p_entry uuid, p_at timestamptz, p_id uuid, p_runs boolean, p_attempt integer,
     p_retries integer, p_losses integer, p_interruptions integer, p_who text, p_reason text
-) RETURNS integer LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+) RETURNS integer LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 DECLARE t task;
 BEGIN
     INSERT INTO journal_entry VALUES (p_entry, p_at) ON CONFLICT DO NOTHING;
@@ -375,7 +362,7 @@ END $$;
 
 -- Runs that were detached in Redis are ordinary ones now, with leases of their own.
 CREATE FUNCTION attach_runs(p_fences bigint[], p_lease timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = matins, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
 BEGIN
     DELETE FROM journal_run WHERE fence = ANY(p_fences);
     UPDATE running SET lease_until = p_lease WHERE fence = ANY(p_fences);
@@ -400,9 +387,7 @@ $$;
 CREATE FUNCTION waiting_tasks(p_announced text[], p_ids uuid[],
     OUT id uuid, OUT attempt integer, OUT generation bigint, OUT redis text, OUT gone text[],
     OUT ready boolean
-) RETURNS SETOF record LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp
-SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
-SET plan_cache_mode = force_generic_plan AS $$
+) RETURNS SETOF record LANGUAGE plpgsql ROWS 10 SET search_path = matins, pg_temp AS $$
 #variable_conflict use_column
 DECLARE g regime := regime_now();
 BEGIN
@@ -421,8 +406,7 @@ END $$;
 
 -- Of some tasks, those that wait and may be in the mirror, whole.
 CREATE FUNCTION mirrored_tasks(p_ids uuid[]) RETURNS SETOF task_full
-LANGUAGE sql STABLE ROWS 100 SET search_path = matins, pg_temp
-SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+LANGUAGE sql STABLE ROWS 100 SET search_path = matins, pg_temp AS $$
     SELECT NULL::bigint, NULL::bigint, NULL::text, NULL::timestamptz, NULL::timestamptz,
            l.pool, l.type, t.*
     FROM unnest(p_ids) AS u (id), LATERAL (SELECT * FROM task WHERE id = u.id LIMIT 1) AS t
@@ -440,65 +424,13 @@ BEGIN
     END IF;
 END $$;
 
--- As before, but for that.
-CREATE OR REPLACE FUNCTION cancel_task(p_id uuid, p_reason text, p_at timestamptz) RETURNS integer
-LANGUAGE plpgsql AS $$
-DECLARE t task;
-BEGIN
-    FOR i IN 1..50 LOOP
-        UPDATE running SET cancel_requested_at = coalesce(cancel_requested_at, p_at)
-        WHERE id = p_id;
-        IF FOUND THEN RETURN 2; END IF;
-        t := lock_task(p_id);
-        IF t.id IS NULL THEN
-            RETURN CASE WHEN EXISTS (SELECT 1 FROM history WHERE id = p_id) THEN 3 ELSE 0 END;
-        END IF;
-        IF t.state <> 0 THEN RETURN 3; END IF;
-        IF NOT EXISTS (SELECT 1 FROM running WHERE id = p_id) THEN
-            PERFORM must_not_be_dark(t);
-            IF leave(t) THEN
-                PERFORM cancel_left(t, p_reason, p_at);
-                RETURN 1;
-            END IF;
-        END IF;
-    END LOOP;
-    PERFORM not_settled('task ' || p_id);
-END $$;
-
-CREATE OR REPLACE FUNCTION retry_task(p_id uuid, p_payload text, p_at timestamptz) RETURNS integer
-LANGUAGE plpgsql AS $$
-DECLARE t task;
-BEGIN
-    FOR i IN 1..50 LOOP
-        t := lock_task(p_id);
-        IF t.id IS NULL THEN
-            RETURN CASE WHEN EXISTS (SELECT 1 FROM history WHERE id = p_id) THEN 3 ELSE 0 END;
-        END IF;
-        IF t.state = 3 THEN RETURN replay(t, p_payload, p_at); END IF;
-        IF EXISTS (SELECT 1 FROM running WHERE id = p_id) THEN RETURN 3; END IF;
-        PERFORM must_not_be_dark(t);
-        IF t.run_at <= p_at THEN
-            UPDATE task SET payload = coalesce(p_payload, payload) WHERE seq = t.seq;
-            RETURN 1;
-        END IF;
-        IF leave(t) THEN
-            UPDATE task SET payload = coalesce(p_payload, payload), run_at = p_at
-            WHERE seq = t.seq RETURNING * INTO t;
-            PERFORM enter(t, p_at);
-            RETURN 1;
-        END IF;
-    END LOOP;
-    PERFORM not_settled('task ' || p_id);
-END $$;
-
 -- The head of each pool's line, and what is due soonest after it; and, without a task, each pool with
 -- how many of its tasks have a place that depends on other tasks, as far as was looked. By index,
 -- whatever the statistics say.
 CREATE FUNCTION hint_window(p_limit bigint, p_tied bigint,
     OUT id uuid, OUT attempt integer, OUT seq bigint, OUT priority smallint, OUT pool text,
     OUT type text, OUT run_at timestamptz, OUT tied boolean, OUT later boolean
-) RETURNS SETOF record LANGUAGE sql STABLE ROWS 1000 SET search_path = matins, pg_temp
-SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+) RETURNS SETOF record LANGUAGE sql STABLE ROWS 1000 SET search_path = matins, pg_temp AS $$
     WITH tied AS MATERIALIZED (
         (SELECT lane FROM slot LIMIT p_tied)
         UNION ALL
@@ -529,8 +461,7 @@ $$;
 CREATE FUNCTION hint_places(p_ids uuid[],
     OUT id uuid, OUT attempt integer, OUT seq bigint, OUT priority smallint, OUT pool text,
     OUT type text, OUT run_at timestamptz, OUT tied boolean, OUT later boolean
-) RETURNS SETOF record LANGUAGE sql STABLE ROWS 100 SET search_path = matins, pg_temp
-SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+) RETURNS SETOF record LANGUAGE sql STABLE ROWS 100 SET search_path = matins, pg_temp AS $$
     SELECT t.id, t.attempt, t.seq, t.priority, l.pool, l.type, t.run_at,
            t.held OR t.concurrency_key IS NOT NULL,
            EXISTS (SELECT 1 FROM scheduled AS s WHERE s.run_at = t.run_at AND s.seq = t.seq)
