@@ -1,9 +1,9 @@
 //! Where enqueues that come at the same time become one batch, so that they share a commit.
 //!
 //! While a batch is on its way, those that come wait here and are the next one. Whoever was answered
-//! by a batch of several is often back at once: for a moment that costs less than a batch does, the
-//! next one waits for as many. A batch that fails for another reason than the line is done again caller by caller, so that nobody suffers
-//! for somebody else.
+//! is often back at once, so the next one waits for them for a moment, which costs less than a batch
+//! of its own. A batch that fails for another reason than the line is done again caller by caller, so
+//! that nobody suffers for somebody else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const ROWS_MAX: usize = 2_000;
 /// Most callers that wait; the next ones wait to wait.
 const QUEUE: usize = 1_024;
 
-/// How long a batch waits for those whom the last one answered.
+/// How long after a batch the next one waits for those who were answered.
 const BACK: Duration = Duration::from_micros(100);
 
 /// Callers whose clocks say such different things do not share a batch.
@@ -59,7 +59,8 @@ impl Gate {
 }
 
 async fn serve(mut waiting: mpsc::Receiver<Call>, pool: Arc<Pool>) {
-    let (mut next, mut last) = (None, 0);
+    let mut next = None;
+    let (mut ended, mut expected) = (Instant::now(), 0);
     loop {
         let first = match next.take() {
             Some(call) => call,
@@ -68,8 +69,7 @@ async fn serve(mut waiting: mpsc::Receiver<Call>, pool: Arc<Pool>) {
                 None => return,
             },
         };
-        let begin = Instant::now();
-        while waiting.len() + 1 < last && begin.elapsed() < BACK {
+        while waiting.len() + 1 < expected && ended.elapsed() < BACK {
             tokio::task::yield_now().await;
         }
         let mut rows = first.tasks.len();
@@ -86,8 +86,9 @@ async fn serve(mut waiting: mpsc::Receiver<Call>, pool: Arc<Pool>) {
         }
         // Whoever has gone away need not begin.
         calls.retain(|call| !call.reply.is_closed());
-        last = calls.len();
+        let answered = calls.len();
         together(calls, &pool).await;
+        (ended, expected) = (Instant::now(), waiting.len() + answered);
     }
 }
 
