@@ -188,10 +188,10 @@ impl Door {
     }
 
     /// Whether this is a store that nobody works on.
-    pub(crate) fn has_no_server(&self) -> bool {
+    pub(crate) async fn has_no_server(&self) -> bool {
         match self {
             Self::Http(_) => false,
-            Self::Local(door) => door.has_no_server(),
+            Self::Local(door) => door.has_no_server().await,
         }
     }
 

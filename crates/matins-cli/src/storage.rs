@@ -209,7 +209,9 @@ fn named(error: &str, place: &str) -> String {
 fn away(config: &Config) -> String {
     const LOOK: &str = "does PostgreSQL run there, and does psql get in?";
     if config.redis.is_none() {
-        return format!("{LOOK} Nothing of Matins needs a restart: it goes on when it answers");
+        return format!(
+            "{LOOK} A server that runs needs no restart: it goes on when PostgreSQL answers"
+        );
     }
     let server = place::ServerFile::live(config).map(|server| server.url);
     let server = server.or_else(|| config.public_url.clone());

@@ -7,6 +7,7 @@ use matins_e2e::process::{self, Signal};
 use matins_e2e::server::run;
 use matins_e2e::wait::seconds;
 use matins_e2e::{Server, eventually, json, wait_for};
+use matins_testbed::Postgres;
 
 /// `matins.yaml` with every kind of mistake: told with file, line and column, and not served.
 #[test]
@@ -140,4 +141,34 @@ fn reloading() {
     });
     assert!(!api.occurrences("s").is_empty(), "its history is kept");
     server.assert_no_panic();
+}
+
+/// A node is seen from other folders. One that comes new and names no schedules has taken none away;
+/// one that takes them away says which, and they are not resumed in silence.
+#[test]
+fn several_files_on_one_database() {
+    let store = format!("store: {}\n", Postgres::shared().database("template1"));
+    let tick = "schedules: {tick: {schedule: '0 3 * * *', timezone: UTC, type: quick}}\n";
+    let first = Server::with(&format!("{store}{tick}"));
+    let other = Server::with(&store);
+    let state = || first.api().get("/schedules/tick").expect(200).json()["state"].clone();
+    assert_eq!(state(), "active", "{}", other.log_tail());
+
+    let elsewhere = Server::builder().config(&store).prepare();
+    let said = elsewhere.cli(&["status"]).expect(0).out();
+    assert!(!said.contains("none runs on this store"), "{said}");
+    let said = elsewhere.cli(&["enqueue", "quick"]).expect(0).err();
+    assert!(!said.contains("no server"), "{said}");
+    let refused = elsewhere.cli(&["run", "--", "true"]);
+    assert_eq!(refused.code, 125);
+    assert!(refused.err().contains("allow_commands"), "{}", refused.err());
+    assert!(first.api().list("type=command").is_empty(), "nothing is left of what was refused");
+
+    other.configure(&format!("{store}schedules: {{}}\n"));
+    other.signal(Signal::HUP);
+    eventually("it is disabled", seconds(10.0), || (state() == "disabled").then_some(()));
+    assert!(other.log_text().contains("names=\"tick\""), "{}", other.log_tail());
+    let resumed = first.cli(&["schedule", "resume", "tick"]);
+    assert_ne!(resumed.code, 0);
+    assert!(resumed.err().contains("tick is disabled"), "{}", resumed.err());
 }

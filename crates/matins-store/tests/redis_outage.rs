@@ -131,7 +131,8 @@ async fn what_is_accepted_meanwhile_is_there_afterwards_as_it_was() {
         assert_eq!(journalled(&store, new.clone()).await, Durability::Redis);
         assert!(store.parts()[0].stands_in);
         assert_eq!(figure(&store, "outage_mode"), 1);
-        assert_eq!(figure(&store, "journal_entries"), 1);
+        // Between an entry and its count the whole may be counted anew.
+        until("one entry is told", async || figure(&store, "journal_entries") == 1).await;
         let seen = store.task(id(n)).await.expect("readable").expect("known");
         assert_eq!((seen.durability, &seen.payload), (Durability::Redis, &payload));
         assert_eq!(seen.created_at, new.run_at);

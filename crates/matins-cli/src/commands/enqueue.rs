@@ -144,7 +144,7 @@ impl Enqueue {
             return answer.print();
         }
         output::line(&task.id)?;
-        output::note(&said(&session, &task));
+        output::note(&said(&task, session.door.has_no_server().await));
         Ok(())
     }
 }
@@ -172,7 +172,7 @@ pub(super) fn payload(text: &str) -> Result<Json> {
     })
 }
 
-fn said(session: &Session, task: &Task) -> String {
+fn said(task: &Task, unserved: bool) -> String {
     let kind = output::text::line(&task.kind);
     if task.deduplicated {
         let since = output::time::age_of(task.finished_at.as_deref(), crate::session::now());
@@ -180,11 +180,8 @@ fn said(session: &Session, task: &Task) -> String {
         return said.trim_end().to_owned();
     }
     let pool = task.pool.as_deref().map(|pool| format!(" in pool {}", output::text::line(pool)));
-    let waits = if session.door.has_no_server() {
-        "; no server runs on this store, it waits for: matins serve"
-    } else {
-        ""
-    };
+    let waits =
+        if unserved { "; no server runs on this store, it waits for: matins serve" } else { "" };
     format!("{kind}: {}{}{waits}", task.word(), pool.unwrap_or_default())
 }
 

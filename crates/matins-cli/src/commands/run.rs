@@ -83,6 +83,9 @@ impl Run {
         let session = Session::by_the_file(global)?;
         // From here on somebody may be waiting, and may lose patience.
         let signals = Signals::new()?;
+        if !self.detach && Watch::server(&session).is_none() {
+            worker::may_run(&session)?;
+        }
         let answer = session.ask(Request::post(&["tasks"]).body(&body)?).await?;
         let task: Task = answer.decode()?;
         if task.deduplicated && task.state == "completed" {
@@ -94,7 +97,7 @@ impl Run {
             } else {
                 output::line(&task.id)?;
             }
-            if session.door.has_no_server() {
+            if session.door.has_no_server().await {
                 output::note("no server runs on this store, it waits for: matins serve");
             }
             return Ok(0);
@@ -194,7 +197,7 @@ impl<'a> Watch<'a> {
         let mut worker: Option<Worker> = None;
         let mut waiting = Waiting::new(self.session, &self.id);
         let code = loop {
-            let server = self.server();
+            let server = Self::server(self.session);
             if server.is_none() && worker.is_none() {
                 let screen = self.screen.clone();
                 worker = Some(Worker::start(self.session, &self.id, screen).await?);
@@ -233,8 +236,8 @@ impl<'a> Watch<'a> {
     }
 
     /// Who runs it, if somebody else does.
-    fn server(&self) -> Option<Door> {
-        match &self.session.door {
+    fn server(session: &Session) -> Option<Door> {
+        match &session.door {
             Door::Http(door) => Some(Door::Http(door.clone())),
             Door::Local(door) => door.live_server().map(Door::Http),
         }

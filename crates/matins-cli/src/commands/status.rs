@@ -28,7 +28,7 @@ impl Status {
             return Err(crate::storage::missing(config));
         }
         let request = Request::get(&["status"]);
-        let served = !session.door.has_no_server();
+        let served = !session.door.has_no_server().await;
         session.show(request, |answer, out| status(answer, out, served)).await.map(|_| ())
     }
 }

@@ -75,7 +75,7 @@ async fn frame(session: &Session, pace: &mut Pace) -> Result<String> {
     let pools: Pools = session.ask(Request::get(&["pools"])).await?.decode()?;
     let completed = found.tasks.get("completed").copied().unwrap_or(0);
     let rate = pace.per_second(completed);
-    let served = !session.door.has_no_server();
+    let served = !session.door.has_no_server().await;
     let mut frame = status::facts(&found, out, served).to_string();
     for hint in status::hints(&found, served) {
         let _ = writeln!(frame, "hint: {hint}");

@@ -20,7 +20,7 @@ use tower::ServiceExt as _;
 use uuid::Uuid;
 
 use super::{Answer, Chunks, HttpDoor, Request};
-use crate::config::Config;
+use crate::config::{Config, StoreLocation};
 use crate::failure::{Failure, Result};
 use crate::place::{self, ServerFile};
 use crate::storage;
@@ -161,15 +161,25 @@ impl LocalDoor {
         HttpDoor::new(&server.url, Some(token?)).ok()
     }
 
-    /// Whether nobody works on the store.
-    pub(crate) fn has_no_server(&self) -> bool {
-        self.config.as_ref().is_some_and(|config| !place::is_served(config))
+    /// Whether nobody works on the store. Servers of other folders and machines are known by their
+    /// workers.
+    pub(crate) async fn has_no_server(&self) -> bool {
+        let Some(config) = &self.config else { return false };
+        if place::is_served(config) {
+            return false;
+        }
+        if let StoreLocation::Sqlite(_) = config.store {
+            return true;
+        }
+        let Ok(client) = self.client().await else { return true };
+        let workers = client.store().workers().await.unwrap_or_default();
+        !workers.iter().any(|worker| worker.lease_until >= client.now())
     }
 
     /// Carries an operation one step on, unless a server does. How long to wait for the next.
     pub(super) async fn step_operation(&self, id: &str) -> Result<Duration> {
         const LOOK: Duration = Duration::from_millis(100);
-        if !self.has_no_server() {
+        if !self.has_no_server().await {
             return Ok(LOOK);
         }
         let client = self.client().await?;

@@ -102,7 +102,8 @@ pub(super) fn apply_schedules_later(
 const APPLY_EVERY: Duration = Duration::from_secs(5);
 
 /// Makes the file's schedules the store's, if the file has changed since this node last did:
-/// what somebody changed by hand meanwhile is not undone by a restart.
+/// what somebody changed by hand meanwhile is not undone by a restart. A node that is new and names
+/// none has taken none away, and leaves those of the others alone.
 pub(super) async fn apply_schedules(client: &Client, config: &Config, node_id: &str) -> Result<()> {
     if config.file.is_none() {
         return Ok(());
@@ -111,8 +112,12 @@ pub(super) async fn apply_schedules(client: &Client, config: &Config, node_id: &
     let digest = hash_hex(&config.source);
     let key = format!("schedules_file:{node_id}");
     let store = client.store();
-    if store.note(&key).await.map_err(failed)?.as_deref() == Some(&digest) {
+    let before = store.note(&key).await.map_err(failed)?;
+    if before.as_deref() == Some(&digest) {
         return Ok(());
+    }
+    if before.is_none() && config.schedules.is_empty() {
+        return store.put_note(&key, &digest).await.map_err(failed);
     }
     let applied = client.apply_file(&config.schedules).await;
     let (written, disabled) =

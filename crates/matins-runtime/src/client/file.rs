@@ -25,6 +25,9 @@ use crate::cores;
 /// prepare the next while one is written.
 const CHUNK: usize = 4_096;
 
+/// Names of disabled schedules that a line of the log has.
+const NAMES_MAX: usize = 20;
+
 /// What the file asks of one schedule.
 #[derive(Clone, Copy)]
 enum Change<'a> {
@@ -69,7 +72,7 @@ impl Client {
                 Write::Nothing => {}
             }
         }
-        let (mut written, mut disabled) = (0, 0);
+        let (mut written, mut disabled) = (0, Vec::new());
         let mut late = self.create(created, &mut written).await?;
         late.extend(self.carry_out(planned, &mut written, &mut disabled).await?);
         for change in late {
@@ -80,12 +83,16 @@ impl Client {
                 }
                 Change::Disable(due) => {
                     self.change(&due.state.spec.name, schedule::disable).await?;
-                    disabled += 1;
+                    disabled.push(&*due.state.spec.name);
                 }
             }
         }
         self.inner.wake.ring_schedules();
-        Ok((written, disabled))
+        if !disabled.is_empty() {
+            let names = disabled[..disabled.len().min(NAMES_MAX)].join(", ");
+            tracing::warn!(count = disabled.len(), names, "disabled: this file does not name them");
+        }
+        Ok((written, disabled.len()))
     }
 
     async fn view(&self, changes: &[Change<'_>]) -> Result<View> {
@@ -135,7 +142,7 @@ impl Client {
         &self,
         planned: Vec<(Change<'a>, FirePlan)>,
         written: &mut usize,
-        disabled: &mut usize,
+        disabled: &mut Vec<&'a str>,
     ) -> Result<Vec<Change<'a>>> {
         let (changes, plans): (Vec<_>, Vec<_>) = planned.into_iter().unzip();
         let now = self.now();
@@ -145,7 +152,7 @@ impl Client {
         {
             self.fired(plan, now).await;
             match change {
-                Change::Disable(_) => *disabled += 1,
+                Change::Disable(due) => disabled.push(&due.state.spec.name),
                 Change::Create(_) | Change::Edit(..) => *written += 1,
             }
         }

@@ -163,6 +163,17 @@ impl Client {
     }
 
     pub async fn resume_schedule(&self, name: &str, who: &str) -> Result<DueSchedule> {
+        if self.schedule(name).await?.state.status == ScheduleStatus::Disabled {
+            return Err(ClientError::WrongState {
+                message: format!(
+                    "schedule {name} is disabled: the file that was applied last does not name it"
+                ),
+                hint: Some(
+                    "put it into matins.yaml of the servers: a file is applied when it changes"
+                        .to_owned(),
+                ),
+            });
+        }
         self.change(name, schedule::resume).await?;
         self.audit_act(who, "schedule.resume", name, None).await?;
         self.schedule(name).await

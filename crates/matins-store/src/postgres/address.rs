@@ -71,6 +71,15 @@ impl Address {
     /// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE?…`; opens nothing.
     pub fn parse(url: &str) -> Result<Self> {
         let (base, own) = split(url)?;
+        let place = base.split_once("://").map_or(&*base, |(_, rest)| rest);
+        // What stands behind the first one would pass for the host, and be shown.
+        if place.split('/').next().is_some_and(|place| place.matches('@').count() > 1) {
+            return Err(StoreError::Broken(
+                "not an address of a database: more than one @ before the database's name; one in a \
+                 password is written %40, and a / as %2F"
+                    .to_owned(),
+            ));
+        }
         let mut config = Config::from_str(&base).map_err(|error| {
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
             let cause = cause.unwrap_or_default();
@@ -296,6 +305,20 @@ mod tests {
             let error = error.to_string();
             assert!(error.contains(name) && !error.contains("secret"), "{query}: {error}");
         }
+    }
+
+    #[test]
+    fn a_password_with_a_sign_of_its_own_is_written_in_percent() {
+        for url in
+            ["postgres://bob:top@secret@h:5432/d", "postgres://bob:a@b@c@h/d?sslmode=disable"]
+        {
+            let refused = Address::parse(url).unwrap_err().to_string();
+            assert!(refused.contains("%40") && !refused.contains("secret"), "{refused}");
+        }
+        assert_eq!(
+            Address::parse("postgres://b:t%40p@h/d").unwrap().location(),
+            "postgres://h:5432/d"
+        );
     }
 
     #[test]

@@ -16,7 +16,8 @@ use uuid::Uuid;
 
 use super::super::follow::Stream;
 use super::screen::Screen;
-use crate::door::Door;
+use crate::config::Config;
+use crate::door::{Door, LocalDoor};
 use crate::failure::{Failure, Result};
 use crate::serve::hostname;
 use crate::session::Session;
@@ -26,21 +27,27 @@ pub(super) struct Worker {
     id: TaskId,
 }
 
+/// The store and the configuration that it works by, if it may.
+pub(super) fn may_run(session: &Session) -> Result<(&LocalDoor, &Config)> {
+    let Door::Local(door) = &session.door else {
+        return Err(Failure::unreachable("the server does not answer"));
+    };
+    let Some(config) = door.config() else {
+        return Err(Failure::failed("there is no store to work on"));
+    };
+    if !config.rules.allow_commands.allows(AD_HOC_COMMAND) {
+        let hint = "allow_commands: [command] in matins.yaml lets this process, and each server \
+                    that reads it, run them; without it, leave it to a server that may: --detach";
+        return Err(
+            Failure::failed("allow_commands of this configuration forbids commands").hint(hint)
+        );
+    }
+    Ok((door, config))
+}
+
 impl Worker {
     pub(super) async fn start(session: &Session, id: &str, screen: Screen) -> Result<Self> {
-        let Door::Local(door) = &session.door else {
-            return Err(Failure::unreachable("the server does not answer"));
-        };
-        let Some(config) = door.config() else {
-            return Err(Failure::failed("there is no store to work on"));
-        };
-        if !config.rules.allow_commands.allows(AD_HOC_COMMAND) {
-            let hint = "allow_commands: [command] in matins.yaml lets this process, and each server \
-                        that reads it, run them; without it a server that may has to be up";
-            return Err(
-                Failure::failed("allow_commands of this configuration forbids commands").hint(hint)
-            );
-        }
+        let (door, config) = may_run(session)?;
         let only: TaskId =
             id.parse().map_err(|_| Failure::failed(format!("{id} is no task id")))?;
         let runner = Runner::this_program().map_err(|e| Failure::io("the own program", &e))?;
