@@ -297,7 +297,7 @@ pub(crate) fn limits(at: &Cursor<'_>) -> Option<Limits> {
         payload_bytes: size("payload_bytes", usual.payload_bytes),
         result_bytes: size("result_bytes", usual.result_bytes),
         output_bytes: size("output_bytes", usual.output_bytes),
-        key_bytes: count("key_bytes", 16, 4_096, usual.key_bytes),
+        key_bytes: count("key_bytes", 16, 1_024, usual.key_bytes),
         batch_items: count("batch_items", 1, 1_000_000, usual.batch_items),
         batch_bytes: size("batch_bytes", usual.batch_bytes),
     })

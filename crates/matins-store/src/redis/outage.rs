@@ -89,6 +89,8 @@ pub(super) struct Outage {
     /// This process began without the database: it is looked at before anything is written.
     unchecked: AtomicBool,
     closed: watch::Sender<bool>,
+    /// One replay at a time: each goes by where the last one left the spool.
+    turn: tokio::sync::Mutex<()>,
     /// What lets tasks run meanwhile.
     mirror: OnceLock<Weak<Mirror>>,
 }
@@ -129,6 +131,7 @@ impl Outage {
             accept_volatile,
             unchecked: AtomicBool::new(is_away),
             closed: watch::channel(false).0,
+            turn: tokio::sync::Mutex::new(()),
             mirror: OnceLock::new(),
         });
         thread.spawn(outage.clone().run());
@@ -269,8 +272,11 @@ impl Outage {
                 return self.write_down(tasks, now).await;
             }
             // What became of a call that is given up is unknown: its ids make the second time the
-            // same one.
-            match self.meanwhile(self.store.enqueue_told(tasks.clone(), now)).await {
+            // same one, also when what the first stored has been run and ended since.
+            let same =
+                |task: &NewTask| NewTask { client_id: task.client_id || again, ..task.clone() };
+            let call = self.store.enqueue_told(tasks.iter().map(same).collect(), now);
+            match self.meanwhile(call).await {
                 Ok(mut answers) => {
                     if again {
                         let pairs = tasks.iter().zip(&mut answers);

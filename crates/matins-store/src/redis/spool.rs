@@ -107,6 +107,8 @@ impl Spool {
 
     /// Moves what is behind a place, and no text, to where a person finds it; answers where.
     pub(super) fn tear(&mut self, from: u64) -> io::Result<PathBuf> {
+        // Never longer than it is: that would be filled with zeros.
+        let from = from.min(self.end);
         let path = self.path.with_extension("torn");
         let mut torn = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
         self.file.seek(SeekFrom::Start(from))?;

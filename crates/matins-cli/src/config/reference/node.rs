@@ -403,7 +403,7 @@ pub(crate) static LIMITS: Section = Section {
             "`64KiB`",
             "Output kept per attempt: the first quarter and the last three.",
         ),
-        key("key_bytes", "16 to 4096", "`255`", "Longest `execution_key` and `concurrency_key`."),
+        key("key_bytes", "16 to 1024", "`255`", "Longest `execution_key` and `concurrency_key`."),
         key("batch_items", "1 to 1000000", "`10000`", "Most tasks in one batch."),
         key("batch_bytes", "size", "`64MiB`", "Largest body of a batch."),
     ],

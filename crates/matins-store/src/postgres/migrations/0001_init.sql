@@ -29,6 +29,7 @@ CREATE TABLE lane (
     quarantine  boolean NOT NULL,
     UNIQUE (pool, type, quarantine)
 );
+CREATE INDEX lane_type ON lane (type);
 
 -- Changes in the number of tasks of a lane in a place. Places: 1 ready, 2 later, 3 parked,
 -- 4 held, 6 completed, 7 failed, 8 cancelled, 9 dead (of the failed, those that wait for a

@@ -112,10 +112,15 @@ BEGIN
                           WHERE l.quarantine);
     END IF;
     FOR r IN
-        SELECT l.type, (s.value::json ->> 'concurrency')::bigint AS most,
-               s.value::json ->> 'rate_limit' AS rate
-        FROM (SELECT DISTINCT type FROM lane WHERE id = ANY(p_lanes)) AS l
-        LEFT JOIN setting AS s ON s.scope = 'limit' AND s.name = l.type ORDER BY 1
+        SELECT l.*, s.most, s.rate
+        FROM (SELECT type, array_agg(id) AS lanes, array_agg(quarantine) AS quarantined
+              FROM lane WHERE id = ANY(p_lanes) GROUP BY type) AS l
+        LEFT JOIN LATERAL (
+            SELECT (value::json ->> 'concurrency')::bigint AS most,
+                   value::json ->> 'rate_limit' AS rate
+            FROM setting WHERE scope = 'limit' AND name = l.type LIMIT 1) AS s ON true
+        WHERE s.most IS NOT NULL OR s.rate IS NOT NULL OR true = ANY(l.quarantined)
+        ORDER BY l.type
     LOOP
         a := NULL;
         a.type := r.type;
@@ -133,8 +138,8 @@ BEGIN
             a.tokens := least(greatest((micros(p_now) + a.period_us - v_spent) / a.interval_us, 0),
                               split_part(r.rate, '/', 1)::bigint);
         END IF;
-        FOR a.lane, a.quarantine IN SELECT id, quarantine FROM lane
-                                    WHERE type = r.type AND id = ANY(p_lanes) LOOP
+        FOR i IN 1..cardinality(r.lanes) LOOP
+            a.lane := r.lanes[i]; a.quarantine := r.quarantined[i];
             IF a.quarantine OR r.most IS NOT NULL OR r.rate IS NOT NULL THEN
                 v_all := v_all || a;
                 IF a.quarantine AND v_busy THEN
@@ -239,7 +244,7 @@ DECLARE
     v_limit integer := least(greatest(p_max * 2, 256), 2000); v_promoted integer;
     v_got integer := 0; v_rest record; v_next timestamptz; v_unfinished boolean;
     v_begin_lanes integer[]; v_begin_ords bigint[]; v_walked bigint;
-    v_ids uuid[];
+    v_ids uuid[]; v_seen bigint;
 BEGIN
     IF p_max <= 0 OR NOT may_claim(p_worker, p_lease, p_now) THEN RETURN; END IF;
     v_all := allowances(v_served, p_now);
@@ -270,8 +275,9 @@ BEGIN
            (SELECT min(rate_opens(a, p_now)) FROM unnest(v_all) AS a JOIN first AS f USING (lane)
             WHERE a.tokens <= 0 AND (a.room <= 0) IS NOT TRUE),
            array_agg(lane), array_agg(ord),
-           -(SELECT count(*) FROM due) - (SELECT count(*) FROM head)
-    INTO v_needs, v_keyed, v_bar, v_next, v_begin_lanes, v_begin_ords, v_walked FROM first;
+           -(SELECT count(*) FROM due) - (SELECT count(*) FROM head), (SELECT count(*) FROM seen)
+    INTO v_needs, v_keyed, v_bar, v_next, v_begin_lanes, v_begin_ords, v_walked, v_seen
+    FROM first;
     v_walked := v_walked + pg_stat_get_xact_tuples_returned('ready_pkey'::regclass)
                          + pg_stat_get_xact_tuples_returned('scheduled_pkey'::regclass);
     IF v_keyed IS NOT NULL THEN PERFORM tie_tasks(v_keyed); END IF;
@@ -303,6 +309,8 @@ BEGIN
     END IF;
     IF v_got < p_max AND NOT v_unfinished THEN
         v_next := least(v_next, next_due(v_served, p_now));
+        -- What another claim looks at in this moment it may leave, and tells nobody.
+        IF v_got < v_seen THEN v_next := least(v_next, p_now + interval '20 milliseconds'); END IF;
     END IF;
     RETURN NEXT last_word(v_next, v_walked, v_begin_lanes, v_begin_ords);
 END $$;

@@ -153,10 +153,20 @@ END $$;
 
 CREATE FUNCTION expire(p_now timestamptz, p_limit integer) RETURNS bigint
 LANGUAGE plpgsql SET search_path = matins, pg_temp AS $$
-DECLARE v_id uuid; v_count bigint := 0; t task;
+DECLARE v_id uuid; v_count bigint := 0; t task; v_ord bigint;
 BEGIN
     FOR v_id IN SELECT x.id FROM (SELECT seq FROM expiring WHERE expires_at <= p_now
                 ORDER BY expires_at, seq LIMIT p_limit) AS e JOIN task AS x ON x.seq = e.seq LOOP
+        -- Claims lock rows of the line first, then tasks. What one of them looks at just now ends
+        -- there, or the next time.
+        SELECT * INTO t FROM task WHERE id = v_id;
+        IF t.concurrency_key IS NULL THEN
+            v_ord := order_key(t.run_at, t.priority);
+            PERFORM 1 FROM ready WHERE lane = t.lane AND ord = v_ord AND seq = t.seq
+                FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND AND EXISTS (
+                SELECT 1 FROM ready WHERE lane = t.lane AND ord = v_ord AND seq = t.seq);
+        END IF;
         t := lock_task(v_id);
         CONTINUE WHEN t.id IS NULL OR t.state <> 0 OR t.expires_at IS NULL
             OR t.expires_at > p_now OR EXISTS (SELECT 1 FROM running WHERE id = v_id);

@@ -23,6 +23,7 @@ impl Outage {
     /// Everything that this node can see now. What comes in meanwhile is for the next time: it may
     /// come in as fast as it is replayed.
     pub(in crate::redis) async fn replay(&self) -> Result<()> {
+        let _turn = self.turn.lock().await;
         self.replay_spool().await?;
         self.replay_stream().await
     }
