@@ -117,6 +117,8 @@ pub struct PostgresStore {
     migrate: Migrate,
     work: Arc<Pool>,
     gate: Gate,
+    /// For tasks with keys or schedules: those may have to wait for somebody's transaction.
+    gate_of_rules: Gate,
     control: Control,
     /// The latest `now`, in microseconds, that anything may have been put in line by.
     clock: AtomicI64,
@@ -196,6 +198,7 @@ impl PostgresStore {
             location: location.to_owned(),
             store_id,
             gate: Gate::open(switchboard, &work),
+            gate_of_rules: Gate::open(switchboard, &work),
             control: Control::new(
                 Ear::open(switchboard, &access, listen),
                 match listen {

@@ -434,6 +434,63 @@ async fn it_ends_under_load() {
     assert!(accepted.len() > 200 && stored.contains(&accepted.len().to_string()), "{stored}");
 }
 
+/// The database takes a task in, its answer is lost, and the task has run to its end before the call
+/// is made again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_in_doubt_is_not_taken_in_twice() {
+    let bed = Bed::durable().await;
+    let store = std::sync::Arc::new(bed.node("a", true).await);
+    let witness = bed.witness().await;
+    let database = bed.url.rsplit_once('/').unwrap().1;
+    let hold = "BEGIN; LOCK TABLE matins.task IN SHARE ROW EXCLUSIVE MODE";
+    let held = Postgres::shared().session(database, hold);
+    let now = task(1).run_at;
+    let call = {
+        let store = store.clone();
+        tokio::spawn(async move { store.enqueue(vec![task(1)], now).await })
+    };
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+                   AND query LIKE '%enqueue_told%'";
+    until("the call waits", async || Postgres::shared().sql(database, waiting) == "1").await;
+    bed.line.set(Weather::Refused);
+    drop(held);
+    until("it is taken in", async || witness.task(id(1)).await.unwrap().is_some()).await;
+    let act = Act { who: "test".to_owned(), reason: None, at: now };
+    witness.cancel(&[id(1)], &act).await.unwrap();
+    bed.line.set(Weather::Fine);
+    let answer = call.await.unwrap().expect("answered").remove(0);
+    assert!(matches!(answer, Enqueued::Created | Enqueued::Journalled(_)), "{answer:?}");
+    over(&store).await;
+    let rows =
+        "SELECT (SELECT count(*) FROM matins.task) || ' ' || (SELECT count(*) FROM matins.history)";
+    assert_eq!(Postgres::shared().sql(database, rows), "0 1");
+}
+
+/// What the start waits for and what goes on by itself meanwhile is one replay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_spool_comes_in_whole_at_a_start() {
+    const TASKS: u128 = 4_000;
+    let bed = Bed::durable().await;
+    let first = bed.node("a", true).await;
+    bed.cut(Weather::Refused).await;
+    let payload = Json::trusted(format!("\"{}\"", "x".repeat(600)));
+    for from in (1..=TASKS).step_by(500) {
+        let some = (from..from + 500).map(|n| NewTask { payload: payload.clone(), ..task(n) });
+        first.enqueue(some.collect(), task(1).run_at).await.expect("journalled");
+    }
+    first.close().await.unwrap();
+    drop(first);
+    assert!(std::fs::metadata(bed.spool("a")).unwrap().len() > 2 << 20);
+    let second = bed.node("a", false).await;
+    over(&second).await;
+    until("the spool is empty", async || std::fs::metadata(bed.spool("a")).unwrap().len() == 0)
+        .await;
+    assert!(!bed.spool("a").with_extension("torn").exists(), "nothing of it was damaged");
+    let stored = "SELECT count(*) FROM matins.task";
+    let database = bed.url.rsplit_once('/').unwrap().1;
+    assert_eq!(Postgres::shared().sql(database, stored), TASKS.to_string());
+}
+
 /// A moment without an answer is no outage: whoever asked meanwhile waits, and is taken in.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_silence_is_waited_for() {

@@ -17,7 +17,7 @@ use super::time::{At, opt_at};
 use crate::form;
 
 /// New id, no key, no schedule: it cannot meet anything.
-fn is_plain(task: &NewTask) -> bool {
+pub(super) fn is_plain(task: &NewTask) -> bool {
     !task.client_id
         && task.execution_key.is_none()
         && task.concurrency_key.is_none()

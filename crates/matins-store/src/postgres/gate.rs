@@ -1,4 +1,5 @@
-//! Where enqueues that come at the same time become one batch, so that they share a commit.
+//! Where enqueues that come at the same time become one batch, so that they share a commit. Tasks
+//! that may have to wait for somebody else's transaction have a gate of their own.
 //!
 //! While a batch is on its way, those that come wait here and are the next one. Whoever was answered
 //! is often back at once, so the next one waits for them for a moment, which costs less than a batch

@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::claim::uuids;
-use super::enqueue::Accepted;
+use super::enqueue::{Accepted, is_plain};
 use super::error::{Failure, Res};
 use super::link::Param;
 use super::migrate::LATEST;
@@ -162,7 +162,9 @@ impl PostgresStore {
     ) -> Result<Vec<Accepted>> {
         self.clock.fetch_max(now.as_microsecond(), Ordering::Relaxed);
         let first = tasks.iter().map(|task| order_key(task.run_at, task.priority)).min();
-        let answers = self.gate.enqueue(tasks, now).await?;
+        let plain = tasks.iter().all(is_plain);
+        let gate = if plain { &self.gate } else { &self.gate_of_rules };
+        let answers = gate.enqueue(tasks, now).await?;
         if let Some(first) = first {
             self.floors.lower(first);
         }
