@@ -191,6 +191,21 @@ async fn tasks_of_one_concurrency_key_are_taken_in_by_index() {
     bed.end().await;
 }
 
+/// Another claim may leave what it looks at, and tells nobody: whoever found nothing comes back soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_claim_looks_at_is_looked_at_again_soon() {
+    let bed = Bed::new(Filling { pending: 5, ..Filling::default() }).await;
+    bed.eye.batch_execute("BEGIN; SELECT 1 FROM matins.ready FOR UPDATE").await.unwrap();
+    let batch = bed.claim(10).await;
+    assert!(batch.claimed.is_empty());
+    let next = batch.next_at.expect("it is to look again");
+    assert!(next < Timestamp::now() + Duration::from_secs(1), "{next}");
+    bed.eye.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(bed.claim(10).await.claimed.len(), 5);
+    assert_eq!(bed.claim(10).await.next_at, None, "there is nothing left to look for");
+    bed.end().await;
+}
+
 /// Everybody asks for the figures every ten seconds: they come from counters, also where each task
 /// has a concurrency key of its own. And a list is read no further than its page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
