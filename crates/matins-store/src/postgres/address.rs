@@ -71,9 +71,10 @@ impl Address {
     /// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE?…`; opens nothing.
     pub fn parse(url: &str) -> Result<Self> {
         let (base, own) = split(url)?;
-        let place = base.split_once("://").map_or(&*base, |(_, rest)| rest);
         // What stands behind the first one would pass for the host, and be shown.
-        if place.split('/').next().is_some_and(|place| place.matches('@').count() > 1) {
+        if let Some((_, rest)) = base.split_once("://")
+            && rest.split('/').next().is_some_and(|place| place.matches('@').count() > 1)
+        {
             return Err(StoreError::Broken(
                 "not an address of a database: more than one @ before the database's name; one in a \
                  password is written %40, and a / as %2F"

@@ -264,11 +264,14 @@ BEGIN
             LIMIT CASE WHEN l.id = ANY(v_spent) THEN 1 ELSE p_max END) AS y
     ), seen AS (
         SELECT * FROM (SELECT * FROM due UNION ALL SELECT lane, ord, seq, needs FROM head) AS x
-        WHERE (lane = ANY(v_spent)) IS NOT TRUE
+        WHERE lane = ANY(v_served) AND (lane = ANY(v_spent)) IS NOT TRUE
     ), first AS (
         SELECT lane, min(ord) AS ord FROM head GROUP BY lane
     )
-    SELECT (SELECT max(needs) FROM seen), (SELECT array_agg(seq) FROM seen WHERE needs >= 2),
+    SELECT (SELECT max(needs) FROM seen),
+           -- Whatever is due is put in line below, of other lanes, too.
+           (SELECT array_agg(seq) FROM (SELECT seq, needs FROM due UNION SELECT seq, needs FROM seen)
+            AS x WHERE needs >= 2),
            (SELECT ARRAY[ord, seq] FROM seen
             WHERE needs >= 2 OR lane IN (SELECT a.lane FROM unnest(v_all) AS a)
             ORDER BY ord, seq LIMIT 1),
